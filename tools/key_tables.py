@@ -15,14 +15,18 @@ PAGE = ROOT / "docs" / "model_files.md"
 MODELS = ROOT / "src" / "models"
 FLAVOURS = ROOT / "src" / "checkpoints" / "flavours"
 TEXT = r'"(?:[^"\\]|\\.)*"'
-VALUE = rf"(?:{TEXT}(?:\s+{TEXT})*|k\w+)"  # texts that follow each other are one
+VALUE = rf"(?:{TEXT}(?:\s+{TEXT})*|[\w.+-]+)"  # texts that follow each other are one
 ROW = re.compile(rf"SUBBYTE_(\w+)\(\s*({VALUE}(?:\s*,\s*{VALUE})*)\s*\)")
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 # Kinds of rows, with the names of what they have.
 KINDS = {
     "KEY": ("key", "use", "neutral", "note"),
     "ROPE_KEY": ("key", "use", "neutral", "note"),
-    "CONFIG_KEY": ("scope", "key", "use", "neutral", "note"),
+    "GENERAL_KEY": ("keys", "use", "neutral", "note"),
+    "GENERAL_ROPE_KEY": ("key", "use", "neutral", "note"),
+    "CONFIG_KEY": ("scope", "keys", "use", "neutral", "note"),
+    "CONFIG_NUMBER": ("owner", "scope", "keys", "place", "absent", "least", "most", "note"),
+    "CONFIG_FLAG": ("owner", "scope", "keys", "place", "absent", "note"),
     "FLAVOUR_KEY": ("scope", "keys", "use", "neutral", "note"),
     "GGUF_KEY": ("keys", "use", "neutral", "note"),
     "MODEL_FILE": ("key", "use", "note"),
@@ -33,7 +37,8 @@ GGUF_LIST = re.compile(r"GgufKeyRule (k\w+)\[\] = \{(.*?)\n\};", re.DOTALL)
 GGUF_ARCHITECTURE = re.compile(r'\{\s*\.name = "([\w-]+)",(?:(?!\.name = ).)*?\.keys = (k\w+)',
                                re.DOTALL)
 # Lists that families share.
-SHARED_LIST = re.compile(r"constexpr json::\w+Rule (k\w+)\[\] = \{(.*?)\n\};", re.DOTALL)
+SHARED_LIST = re.compile(r"constexpr (?:json::KeyRule|ConfigKey) (k\w+)\[\] = \{(.*?)\n\};",
+                         re.DOTALL)
 FILE_USES = {"kComputed": "read", "kRefused": "refused",
              "kIgnored": "changes nothing"}
 
@@ -67,7 +72,7 @@ def all_rows_of(path):
                 for row in gguf_rows_of(file)] + rows
     if path == MODELS / "config_keys.def":
         for file in family_files():
-            own = [*rows_of(file), *shared_rows_of(file)]
+            own = [*rows_of(file), *shared_rows_of(file), *wrapper_rows_of(file)]
             rows += [{**row, "family": file.stem} for row in own]
     return rows
 
@@ -78,7 +83,8 @@ def shared_rows_of(file):
     source = file.read_text()
     own = rows_of(file)
     types = [name for name, _ in types_of(file)]
-    for name, text in SHARED_LIST.findall((MODELS / "shared_keys.h").read_text()):
+    lists = "".join(header.read_text() for header in sorted(MODELS.glob("*.h")))
+    for name, text in SHARED_LIST.findall(lists):
         for row in rows_in(text) if re.search(rf"\b{name}\b", source) else ():
             scopes = [other.get("scope", "") for other in own if other["key"] == row["key"]]
             others = [name for name in types if name not in " ".join(scopes).split(" ")]
@@ -86,6 +92,14 @@ def shared_rows_of(file):
                 yield row
             elif "" not in scopes and others:
                 yield {**row, "scope": " ".join(others)}
+
+
+def wrapper_rows_of(file):
+    """What wrappers have the config of the text model in, where no row of theirs says more."""
+    wrappers = {own["wrapper"]: None for _, own in types_of(file) if "wrapper" in own}
+    if wrappers and not any(row["key"] == "text_config" for row in rows_of(file)):
+        yield {"kind": "CONFIG_KEY", "scope": " ".join(wrappers), "key": "text_config",
+               "use": "kComputed", "neutral": "", "note": "the config of the text model"}
 
 
 def rows_of(path):
@@ -101,7 +115,12 @@ def rows_in(text):
             continue
         values = re.findall(VALUE, match[2])
         texts = [joined(value) if value[0] == '"' else value for value in values]
-        row = {"kind": match[1], **dict(zip(KINDS[match[1]], texts, strict=True))}
+        kind = match[1].replace("GENERAL_KEY", "CONFIG_KEY").removeprefix("GENERAL_")
+        row = {"kind": kind, **dict(zip(KINDS[match[1]], texts, strict=True))}
+        if "place" in row:
+            absent = "by the type" if row["absent"] == "kKept" else row["absent"]
+            note = "; ".join(filter(None, (row["note"], f"absent: {absent}")))
+            row |= {"kind": "CONFIG_KEY", "use": "kComputed", "neutral": "", "note": note}
         rows += [{**row, "key": key} for key in row.pop("keys", row.get("key")).split(" ")]
     return rows
 
@@ -134,7 +153,7 @@ def names_of(rows):
         scopes.setdefault((row["key"], bool(scope_of(row))), []).append(scope_of(row))
     keys = {}
     for (key, _), of_it in scopes.items():
-        keys.setdefault(", ".join(of_it), []).append(f"`{key}`")
+        keys.setdefault(", ".join(dict.fromkeys(of_it)), []).append(f"`{key}`")
     return "; ".join(", ".join(of_it) + (f" ({scope})" if scope else "")
                      for scope, of_it in keys.items())
 
@@ -182,16 +201,20 @@ def key_tables(rows):
     return text
 
 
-# Keys whose absence the type of a model decides, with the field of ConfigDefaults and what a
-# default of 0 stands for there.
+# Keys whose absence the type of a model decides, with the field of ConfigDefaults and what some
+# defaults stand for there.
 DEFAULTS = {
-    "num_key_value_heads": ("kv_heads", "num_attention_heads"),
-    "head_dim": ("head_dim", "hidden_size / num_attention_heads"),
-    "max_position_embeddings": ("max_positions", ""),
-    "rms_norm_eps": ("rms_norm_eps", ""),
-    "rope_theta": ("rope_theta", ""),
-    "attention_bias": ("attention_bias", ""),
-    "tie_word_embeddings": ("tie_word_embeddings", ""),
+    "intermediate_size": ("intermediate_size", {"-1": "must be there", "0": "of no layer"}),
+    "vocab_size": ("vocab", {"0": "must be there"}),
+    "num_attention_heads": ("heads", {"0": "must be there"}),
+    "num_key_value_heads": ("kv_heads", {"0": "num_attention_heads"}),
+    "head_dim": ("head_dim", {"0": "hidden_size / num_attention_heads"}),
+    "max_position_embeddings": ("max_positions", {}),
+    "rms_norm_eps": ("rms_norm_eps", {}),
+    "rope_theta": ("rope_theta", {}),
+    "partial_rotary_factor": ("rotary_fraction", {}),
+    "attention_bias": ("attention_bias", {}),
+    "tie_word_embeddings": ("tie_word_embeddings", {}),
 }
 
 
@@ -204,7 +227,7 @@ def types_of(file):
         name = re.match(r'\.name = "(\w+)"', one)[1]
         defaults = re.search(r"\.defaults = (k\w+)", one)
         one += shared[defaults[1]] if defaults else ""
-        yield name, dict(re.findall(r"\.(\w+) = ([\w.-]+)", one))
+        yield name, dict(re.findall(r'\.(\w+) = "?([\w.-]+)', one))
 
 
 def defaults_table():
@@ -214,8 +237,8 @@ def defaults_table():
              "|---" * (len(DEFAULTS) + 1) + "|\n"]
     for file in family_files():
         for name, own in types_of(file):
-            values = ((own.get(field, usual[field]), zero) for field, zero in DEFAULTS.values())
-            cells = (zero if zero and value == "0" else value for value, zero in values)
+            values = ((own.get(field, usual[field]), words) for field, words in DEFAULTS.values())
+            cells = (words.get(value, value) for value, words in values)
             lines.append(f"|`{name}`|" + "|".join(cells) + "|\n")
     return "".join(lines)
 

@@ -36,13 +36,7 @@ const Flavour* find_flavour(std::string_view quant_method) {
 std::vector<json::KeyRule> flavour_rules(std::string_view scope) {
   std::vector<json::KeyRule> rules;
   const auto add = [&](std::span<const json::ScopedRule> of_keys) {
-    for (json::KeyRule rule : json::rules_of(of_keys, scope)) {
-      const std::string_view keys = rule.key;
-      for (std::size_t begin = 0; begin < keys.size(); begin += rule.key.size() + 1) {
-        rule.key = keys.substr(begin, keys.find(' ', begin) - begin);
-        rules.push_back(rule);
-      }
-    }
+    std::ranges::copy(json::rules_of(of_keys, scope), std::back_inserter(rules));
   };
   add(kSharedRules);
   for (const Flavour* const flavour : kFlavours) add(flavour->keys);

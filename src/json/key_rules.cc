@@ -10,21 +10,29 @@ Value neutral_values(const KeyRule& rule) {
   return parse("[" + std::string(rule.neutral) + "]", "neutral").value();
 }
 
-bool has_word(std::string_view words, std::string_view word) {
-  while (!words.empty()) {
-    const std::size_t end = std::min(words.find(' '), words.size());
-    if (words.substr(0, end) == word) return true;
-    words.remove_prefix(std::min(end + 1, words.size()));
+}  // namespace
+
+std::vector<std::string_view> words_of(std::string_view text) {
+  std::vector<std::string_view> words;
+  for (std::size_t begin = 0; begin < text.size(); begin += words.back().size() + 1) {
+    words.push_back(text.substr(begin, text.find(' ', begin) - begin));
   }
-  return false;
+  return words;
 }
 
-}  // namespace
+bool is_in(std::string_view scopes, std::string_view scope) {
+  if (scopes.empty()) return true;
+  const std::vector<std::string_view> all = words_of(scopes);
+  return std::ranges::find(all, scope) != all.end();
+}
 
 std::vector<KeyRule> rules_of(std::span<const ScopedRule> rules, std::string_view scope) {
   std::vector<KeyRule> chosen;
-  for (const ScopedRule& rule : rules) {
-    if (rule.scopes.empty() || has_word(rule.scopes, scope)) chosen.push_back(rule.rule);
+  for (const auto& [scopes, rule] : rules) {
+    if (!is_in(scopes, scope)) continue;
+    for (const std::string_view key : words_of(rule.key)) {
+      chosen.push_back({key, rule.use, rule.neutral});
+    }
   }
   return chosen;
 }

@@ -29,10 +29,16 @@ struct KeyRule {
 /// A rule of some of the families, methods, ... that share a table.
 struct ScopedRule {
   std::string_view scopes;  // names with blanks between them; "": all
-  KeyRule rule;
+  KeyRule rule;             // of some keys, with blanks between them
 };
 
-/// The rules of one of them.
+/// Splits a text at its blanks.
+std::vector<std::string_view> words_of(std::string_view text);
+
+/// Says whether `scope` is one of `scopes`.
+bool is_in(std::string_view scopes, std::string_view scope);
+
+/// The rules of one of them, of one key each.
 std::vector<KeyRule> rules_of(std::span<const ScopedRule> rules, std::string_view scope);
 
 /// nullptr: nothing is known of the key.

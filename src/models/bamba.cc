@@ -22,33 +22,6 @@ constexpr ModelType kModelTypes[] = {{.name = "bamba",
                                                    .eos = 2,
                                                    .sliding = SlidingRule::kOfFamily}}};
 
-constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "absent: 14336"),
-    SUBBYTE_CONFIG_KEY("", "attn_layer_indices", kComputed, "",
-                       "layers with attention; absent: none"),
-    SUBBYTE_CONFIG_KEY("", "mlp_bias", kComputed, "", "absent: false"),
-    SUBBYTE_CONFIG_KEY("", "mamba_n_heads", kComputed, "", "absent: 128"),
-    SUBBYTE_CONFIG_KEY("", "mamba_d_head", kComputed, "", "absent: as mamba_expand says"),
-    SUBBYTE_CONFIG_KEY("", "mamba_expand", kComputed, "", "absent: 2"),
-    SUBBYTE_CONFIG_KEY("", "mamba_n_groups", kComputed, "", "of B, C and the norm; absent: 1"),
-    SUBBYTE_CONFIG_KEY("", "mamba_d_state", kComputed, "", "absent: 256"),
-    SUBBYTE_CONFIG_KEY("", "mamba_d_conv", kComputed, "", "taps of the filters; absent: 4"),
-    SUBBYTE_CONFIG_KEY("", "mamba_conv_bias", kComputed, "", "absent: true"),
-    SUBBYTE_CONFIG_KEY("", "mamba_proj_bias", kComputed, "", "absent: false"),
-    SUBBYTE_CONFIG_KEY("", "mamba_chunk_size", kComputed, "", "of the reference: only looked at"),
-    SUBBYTE_CONFIG_KEY("", "time_step_limit", kComputed, "", "absent: from 0 on"),
-    SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kRefused, "0.5", "one half of a head turns"),
-    SUBBYTE_CONFIG_KEY("", "attn_rotary_emb", kIgnored, "", "one half of a head turns"),
-    SUBBYTE_CONFIG_KEY("", "layer_types", kIgnored, "", "attn_layer_indices says it"),
-    SUBBYTE_CONFIG_KEY("", "layers_block_type", kIgnored, "", "attn_layer_indices says it"),
-    SUBBYTE_CONFIG_KEY("", "num_logits_to_keep", kIgnored, "", "how it is computed"),
-    SUBBYTE_CONFIG_KEY("", "z_loss_coefficient", kIgnored, "", "of training"),
-};
-
-constexpr json::KeyRule kRopeKeys[] = {
-    SUBBYTE_ROPE_KEY("partial_rotary_factor", kRefused, "0.5", "one half of a head turns"),
-};
-
 struct Own {
   std::vector<bool> attends;  // [num_layers]
   MambaConfig mamba;
@@ -57,12 +30,27 @@ struct Own {
   bool operator==(const Own&) const = default;
 };
 
+constexpr ConfigKey kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "attn_layer_indices", kComputed, "",
+                       "layers with attention; absent: none"),
+    SUBBYTE_CONFIG_FLAG(Own, "", "mlp_bias", mlp_bias, false, ""),
+    SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kRefused, "0.5", "one half of a head turns"),
+    SUBBYTE_CONFIG_KEY("", "attn_rotary_emb", kIgnored, "", "one half of a head turns"),
+    SUBBYTE_CONFIG_KEY("", "layer_types layers_block_type", kIgnored, "",
+                       "attn_layer_indices says it"),
+    SUBBYTE_CONFIG_KEY("", "num_logits_to_keep", kIgnored, "", "how it is computed"),
+    SUBBYTE_CONFIG_KEY("", "z_loss_coefficient", kIgnored, "", "of training"),
+};
+
+constexpr json::KeyRule kRopeKeys[] = {
+    SUBBYTE_ROPE_KEY("partial_rotary_factor", kRefused, "0.5", "one half of a head turns"),
+};
+
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;
   SUBBYTE_TRY(own.attends, read_layer_numbers(config, "attn_layer_indices", model.num_layers));
-  SUBBYTE_TRY(own.mamba, read_mamba(config, {}, model));
-  SUBBYTE_TRY(const auto biases, config.boolean("mlp_bias"));
-  own.mlp_bias = biases.value_or(false);
+  SUBBYTE_TRY(own.mamba, read_mamba(config, model));
+  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
   model.own = FamilyConfig(std::move(own));
   return {};
 }
@@ -97,42 +85,27 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied
     {"bamba", "tiny", 256,  512,   3,  4,  2, 64,  0, 512,    480,    2048,   false},
     {"bamba", "9b",   4096, 14336, 32, 32, 8, 128, 0, 128256, 128000, 262144, false},
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  const bool is_tiny = shape.hidden < 1024;
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
-  config.erase("head_dim");
-  config["attn_layer_indices"] =
-      is_tiny ? json::Value::array({1}) : json::Value::array({9, 18, 27});
-  config["mamba_chunk_size"] = 256;
-  config["mamba_conv_bias"] = true;
-  config["mamba_d_conv"] = 4;
-  config["mamba_d_head"] = 64;
-  config["mamba_d_state"] = 128;
-  config["mamba_expand"] = 2;
-  config["mamba_n_groups"] = 1;
-  config["mamba_n_heads"] = 2 * shape.hidden / 64;
-  config["mamba_proj_bias"] = false;
-  config["mlp_bias"] = false;
-  config["rope_theta"] = 10000.0;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    kMambaShape,
+    {"", "", R"({"head_dim": "$none", "attn_layer_indices": [9, 18, 27], "mlp_bias": false,
+                 "rope_theta": 10000.0})"},
+    {"", "tiny", R"({"attn_layer_indices": [1]})"},
+};
 
 }  // namespace
 
-extern const ModelFamily bamba_family;
 const ModelFamily bamba_family = {.model_types = kModelTypes,
                                   .keys = kKeys,
+                                  .shared_keys = {kMambaKeys},
                                   .rope_keys = kRopeKeys,
                                   .read = read,
                                   .record = record,
                                   .shapes = kShapes,
-                                  .config_of = config_of};
+                                  .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

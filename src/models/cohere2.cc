@@ -21,24 +21,6 @@ constexpr ModelType kModelTypes[] = {{.name = "cohere2",
                                                    .full_every = 4,
                                                    .full_every_key = "sliding_window_pattern"}}};
 
-constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "layer_norm_eps", kComputed, "", "absent: 1e-5"),
-    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kIgnored, "", "layer_norm_eps says it"),
-    SUBBYTE_CONFIG_KEY("", "logit_scale", kComputed, "", "logits are times it; absent: 0.0625"),
-    SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 4096; null: none"),
-    SUBBYTE_CONFIG_KEY("", "sliding_window_pattern", kComputed, "",
-                       "absent: 4, each fourth layer is full, and does not turn"),
-    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: by sliding_window_pattern"),
-    SUBBYTE_CONFIG_KEY("", "layer_switch", kIgnored, "", "layer_types says it"),
-    SUBBYTE_CONFIG_KEY("", "order_of_interleaved_layers", kIgnored, "", "layer_types says it"),
-    SUBBYTE_CONFIG_KEY("", "position_embedding_type", kIgnored, "", "layer_types says it"),
-    SUBBYTE_CONFIG_KEY("", "rotary_pct", kIgnored, "", "all of a head turns"),
-    SUBBYTE_CONFIG_KEY("", "use_embedding_sharing", kIgnored, "", "tie_word_embeddings says it"),
-    SUBBYTE_CONFIG_KEY("", "use_gated_activation", kIgnored, "", "all blocks have their gate"),
-    SUBBYTE_CONFIG_KEY("", "use_parallel_block", kIgnored, "", "all layers have both at once"),
-    SUBBYTE_CONFIG_KEY("", "use_parallel_embedding", kIgnored, "", "how it is computed"),
-};
-
 constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.layer_norm_epsilon", "layer_norm_eps"},
     {.name = "attention.layer_norm_rms_epsilon", .key = "rms_norm_eps", .by_family = true},
@@ -52,7 +34,7 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
   return add_gguf_windows(model.keys(), config);
 }
 
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys);
 
 constexpr GgufArchitecture kGguf[] = {{.name = "cohere2",
                                        .model_type = "cohere2",
@@ -66,18 +48,28 @@ struct Own {
   bool operator==(const Own&) const = default;
 };
 
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
-  add_gguf_windows(kGguf[0], model, keys);
-  keys.number(kGguf[0].key("attention.layer_norm_epsilon"), model.rms_norm_eps);
-  keys.number(kGguf[0].key("logit_scale"), model.own.as<Own>().logit_scale);
-}
+constexpr ConfigKey kKeys[] = {
+    SUBBYTE_CONFIG_NUMBER(ModelConfig, "", "layer_norm_eps", rms_norm_eps, 1e-5, 1e-12, 1.0, ""),
+    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kIgnored, "", "layer_norm_eps says it"),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "logit_scale", logit_scale, 0.0625, 1e-6, 1e6,
+                          "logits are times it"),
+    SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 4096; null: none"),
+    SUBBYTE_CONFIG_KEY("", "sliding_window_pattern", kComputed, "",
+                       "absent: 4, each fourth layer is full, and does not turn"),
+    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: by sliding_window_pattern"),
+    SUBBYTE_CONFIG_KEY("", "layer_switch order_of_interleaved_layers position_embedding_type",
+                       kIgnored, "", "layer_types says it"),
+    SUBBYTE_CONFIG_KEY("", "rotary_pct", kIgnored, "", "all of a head turns"),
+    SUBBYTE_CONFIG_KEY("", "use_embedding_sharing", kIgnored, "", "tie_word_embeddings says it"),
+    SUBBYTE_CONFIG_KEY("", "use_gated_activation", kIgnored, "", "all blocks have their gate"),
+    SUBBYTE_CONFIG_KEY("", "use_parallel_block", kIgnored, "", "all layers have both at once"),
+    SUBBYTE_CONFIG_KEY("", "use_parallel_embedding", kIgnored, "", "how it is computed"),
+};
 
-Status read(const json::Object& config, ModelConfig& model) {
-  SUBBYTE_TRY(const auto eps, config.number("layer_norm_eps", 1e-12, 1.0));
-  model.rms_norm_eps = static_cast<float>(eps.value_or(1e-5));
-  SUBBYTE_TRY(const auto scale, config.number("logit_scale", 1e-6, 1e6));
-  model.own = FamilyConfig(Own{static_cast<float>(scale.value_or(0.0625))});
-  return {};
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
+  add_gguf_windows(architecture, model, keys);
+  keys.number(architecture.key("attention.layer_norm_epsilon"), model.rms_norm_eps);
+  keys.number(architecture.key("logit_scale"), model.own.as<Own>().logit_scale);
 }
 
 void record(const ModelConfig& config, StepRecorder& step) {
@@ -102,34 +94,25 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // tiny, and where added tokens begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied
     {"cohere2", "tiny", 256,   512,   4,  4,  2, 64,  8,    512,    480,    2048,   true},
     {"cohere2", "r7b",  4096,  14336, 32, 32, 8, 128, 4096, 256000, 255000, 132096, true},
     {"cohere2", "a",    12288, 36864, 64, 96, 8, 128, 4096, 256000, 255000, 131072, true},
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
-  config.erase("head_dim");
-  config.erase("rms_norm_eps");
-  config["layer_norm_eps"] = 1e-5;
-  config["logit_scale"] = 0.25;
-  config["rope_theta"] = 50000.0;
-  config["sliding_window"] = shape.window;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"", "", R"({"head_dim": "$none", "rms_norm_eps": "$none", "layer_norm_eps": 1e-5,
+                 "logit_scale": 0.25, "rope_theta": 50000.0, "sliding_window": "$window"})"},
+};
 
 }  // namespace
 
-extern const ModelFamily cohere2_family;
 const ModelFamily cohere2_family = {.model_types = kModelTypes,
                                     .gguf = kGguf,
                                     .keys = kKeys,
-                                    .read = read,
+                                    .read = read_own<Own, kKeys>,
                                     .record = record,
                                     .shapes = kShapes,
-                                    .config_of = config_of};
+                                    .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
+#include "checkpoints/config/agreement.h"
 #include "models/model_family.h"
 #include "models/rope_config.h"
 
@@ -12,24 +14,21 @@ namespace {
 using json::KeyRule;
 using json::KeyUse;
 
-#undef SUBBYTE_CONFIG_KEY
-#undef SUBBYTE_ROPE_KEY
-
-constexpr std::array kConfigKeys = {
-#define SUBBYTE_ROPE_KEY(key, use, neutral, note)
-#define SUBBYTE_CONFIG_KEY(types, key, use, neutral, note) \
-  json::ScopedRule{types, {key, KeyUse::use, neutral}},
+constexpr ConfigKey kConfigKeys[] = {
+#define SUBBYTE_GENERAL_ROPE_KEY(key, use, neutral, note)
+#define SUBBYTE_GENERAL_KEY(key, use, neutral, note) \
+  SUBBYTE_CONFIG_KEY("", key, use, neutral, note),
 #include "models/config_keys.def"
-#undef SUBBYTE_CONFIG_KEY
-#undef SUBBYTE_ROPE_KEY
+#undef SUBBYTE_GENERAL_KEY
+#undef SUBBYTE_GENERAL_ROPE_KEY
 };
 
-constexpr std::array kRopeRules = {
-#define SUBBYTE_CONFIG_KEY(types, key, use, neutral, note)
-#define SUBBYTE_ROPE_KEY(key, use, neutral, note) KeyRule{key, KeyUse::use, neutral},
+constexpr KeyRule kRopeRules[] = {
+#define SUBBYTE_GENERAL_KEY(key, use, neutral, note)
+#define SUBBYTE_GENERAL_ROPE_KEY(key, use, neutral, note) SUBBYTE_ROPE_KEY(key, use, neutral, note),
 #include "models/config_keys.def"
-#undef SUBBYTE_CONFIG_KEY
-#undef SUBBYTE_ROPE_KEY
+#undef SUBBYTE_GENERAL_KEY
+#undef SUBBYTE_GENERAL_ROPE_KEY
 };
 
 /// Those of keys that a family has no rule of its own for.
@@ -38,6 +37,10 @@ void add_others(std::span<const KeyRule> general, std::vector<KeyRule>& rules) {
   for (const KeyRule& rule : general) {
     if (json::find_rule(own, rule.key) == nullptr) rules.push_back(rule);
   }
+}
+
+std::vector<KeyRule> rules_of(std::span<const ConfigKey> keys, std::string_view model_type) {
+  return json::rules_of(std::vector<json::ScopedRule>(keys.begin(), keys.end()), model_type);
 }
 
 bool is_layer_type(std::string_view key) {
@@ -69,15 +72,59 @@ std::vector<std::string> unknown_in(const json::Object& config, std::string_view
 
 }  // namespace
 
+Status read_keys(const json::Object& config, std::span<const ConfigKey> keys, void* own,
+                 ModelConfig& model) {
+  for (const ConfigKey& row : keys) {
+    if (row.read == nullptr || !json::is_in(row.scopes, model.model_type)) continue;
+    SUBBYTE_CHECK(row.read(config, row, own, model));
+  }
+  return {};
+}
+
+Result<std::string_view> name_of(const json::Object& config, std::string_view names) {
+  const std::vector<std::string_view> words = json::words_of(names);
+  std::string_view name = words.front();
+  for (const std::string_view other : words) {
+    SUBBYTE_TRY(name, one_name(config, {name, other}, "config.contradiction"));
+  }
+  return name;
+}
+
+Status read_key(const json::Object& config, const ConfigKey& row, bool& value) {
+  SUBBYTE_TRY(const auto key, name_of(config, row.rule.key));
+  SUBBYTE_TRY(const auto given, config.boolean(key));
+  value = given.value_or(std::isnan(row.absent) ? value : row.absent != 0);
+  return {};
+}
+
+Status read_key(const json::Object& config, const ConfigKey& row, int64_t& value) {
+  SUBBYTE_TRY(const auto key, name_of(config, row.rule.key));
+  SUBBYTE_TRY(const auto given,
+              config.integer(key, static_cast<int64_t>(row.least), static_cast<int64_t>(row.most)));
+  value = given.value_or(std::isnan(row.absent) ? value : static_cast<int64_t>(row.absent));
+  return {};
+}
+
+Status read_key(const json::Object& config, const ConfigKey& row, float& value) {
+  SUBBYTE_TRY(const auto key, name_of(config, row.rule.key));
+  SUBBYTE_TRY(const auto given, config.number(key, row.least, row.most));
+  value = static_cast<float>(given.value_or(std::isnan(row.absent) ? double{value} : row.absent));
+  return {};
+}
+
 std::vector<KeyRule> config_rules(std::string_view model_type) {
   std::vector<KeyRule> rules;
   if (const ModelFamily* family = find_family(model_type)) {
-    rules = json::rules_of(family->keys, model_type);
-    for (const std::span<const json::ScopedRule> list : family->shared_keys) {
-      add_others(json::rules_of(list, model_type), rules);
+    rules = rules_of(family->keys, model_type);
+    for (const std::span<const ConfigKey> list : family->shared_keys) {
+      add_others(rules_of(list, model_type), rules);
+    }
+    const auto& wrapped = family->model_types;
+    if (std::ranges::find(wrapped, model_type, &ModelType::wrapper) != wrapped.end()) {
+      rules.push_back({kTextConfig, KeyUse::kComputed, ""});
     }
   }
-  add_others(json::rules_of(kConfigKeys, model_type), rules);
+  add_others(rules_of(kConfigKeys, model_type), rules);
   return rules;
 }
 

@@ -1,13 +1,15 @@
 #include "models/conv_layers.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "models/gguf_config.h"
 #include "models/layer_lists.h"
 
 namespace subbyte {
 
 namespace {
+
+constexpr std::string_view kHeads = "attention.head_count_kv";
 
 Result<std::vector<bool>> read_kinds(const json::Object& config, int64_t num_layers) {
   constexpr std::string_view kKinds[] = {"full_attention", "conv"};
@@ -54,24 +56,22 @@ void record_conv_layers(const ModelConfig& config, StepRecorder& step, const Con
   record_usual_step(config, step, std::move(usual));
 }
 
-void add_conv_layers(const GgufModel& model, std::string_view key, json::Value& config) {
-  const GgufValue* const heads = model.keys().find(key);
-  if (heads == nullptr || !heads->is_array()) return;
-  json::Value types = json::Value::array();
+Status add_conv_layers(const GgufModel& model, json::Value& config) {
   const auto layers = config["num_hidden_layers"].get<uint64_t>();
-  for (uint64_t i = 0; i < std::min(heads->size(), layers); ++i) {
-    types.push_back(heads->integer(i) == 0 ? "conv" : "full_attention");
+  SUBBYTE_TRY(const auto heads, gguf_integers(model.keys(), kHeads, layers));
+  for (const int64_t count : heads) {
+    config["layer_types"].push_back(count == 0 ? "conv" : "full_attention");
   }
-  config["layer_types"] = std::move(types);
+  return {};
 }
 
-void add_conv_keys(const std::vector<bool>& conv_layers, std::string_view key, int64_t kv_heads,
-                   GgufKeys& keys) {
+void add_conv_keys(const GgufArchitecture& architecture, const std::vector<bool>& conv_layers,
+                   int64_t kv_heads, GgufKeys& keys) {
   std::vector<int32_t> heads;
   for (const bool is_conv : conv_layers) {
     heads.push_back(is_conv ? 0 : static_cast<int32_t>(kv_heads));
   }
-  keys.wholes(key, heads);
+  keys.wholes(architecture.key(kHeads), heads);
 }
 
 }  // namespace subbyte

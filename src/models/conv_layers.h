@@ -7,8 +7,10 @@
 
 #include "base/status.h"
 #include "json/strict_json.h"
+#include "models/config_keys.h"
 #include "models/gguf_architecture.h"
 #include "models/model_config.h"
+#include "models/model_shape.h"
 #include "models/step_recorder.h"
 
 namespace subbyte {
@@ -33,6 +35,22 @@ inline constexpr GgufTensorRule kConvGgufTensors[] = {
     {"ffn_down", "feed_forward.w2"},
 };
 
+/// Keys of config.json, of all blocks but experts (read_conv_layers()), and those of synthesized
+/// models.
+inline constexpr ConfigKey kConvKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "norm_eps", kComputed, "", "absent: 1e-5"),
+    SUBBYTE_CONFIG_KEY("", "tie_embedding", kComputed, "", "tie_word_embeddings, older"),
+    SUBBYTE_CONFIG_KEY("", "conv_L_cache", kComputed, "", "taps of the filters; absent: 3"),
+    SUBBYTE_CONFIG_KEY("", "conv_bias", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
+    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kIgnored, "", "norm_eps says it"),
+    SUBBYTE_CONFIG_KEY("", "use_pos_enc", kIgnored, "", "all heads turn"),
+};
+inline constexpr ShapeKeys kConvShape = {
+    "", "", R"({"attention_bias": "$none", "head_dim": "$none", "hidden_act": "$none",
+                "rms_norm_eps": "$none", "conv_L_cache": 3, "conv_bias": false, "norm_eps": 1e-5,
+                "rope_theta": 1000000.0})"};
+
 struct ConvLayers {
   std::vector<bool> are_conv;  // [num_layers]
   int64_t taps = 3;
@@ -50,11 +68,11 @@ Result<ConvLayers> read_conv_layers(const json::Object& config, ModelConfig& mod
 void record_conv_layers(const ModelConfig& config, StepRecorder& step, const ConvLayers& layers,
                         UsualStep usual = {});
 
-/// Adds layer_types: layers without heads of keys, of `key`, are convolutions.
-void add_conv_layers(const GgufModel& model, std::string_view key, json::Value& config);
+/// Adds layer_types: layers without heads of keys are convolutions. Code gguf.value.
+Status add_conv_layers(const GgufModel& model, json::Value& config);
 
-/// Its inverse: adds `key`, 0 for convolutions.
-void add_conv_keys(const std::vector<bool>& conv_layers, std::string_view key, int64_t kv_heads,
-                   GgufKeys& keys);
+/// Its inverse: adds the heads of keys of each layer.
+void add_conv_keys(const GgufArchitecture& architecture, const std::vector<bool>& conv_layers,
+                   int64_t kv_heads, GgufKeys& keys);
 
 }  // namespace subbyte

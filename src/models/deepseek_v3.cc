@@ -9,7 +9,6 @@
 #include "models/gguf_config.h"
 #include "models/latent_config.h"
 #include "models/model_family.h"
-#include "models/shared_keys.h"
 
 namespace subbyte {
 namespace {
@@ -63,14 +62,6 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"attn_kv_b", "self_attn.kv_b_proj"},
     {"attn_k_b", "self_attn.k_b_proj", GgufChange::kHeads},
     {"attn_v_b", "self_attn.v_b_proj", GgufChange::kHeads},
-    {"ffn_gate_inp", "mlp.gate"},
-    {"exp_probs_b", "mlp.gate.e_score_correction_bias!.bias"},
-    {"ffn_gate_exps", "mlp.experts.gate_proj", GgufChange::kExperts},
-    {"ffn_up_exps", "mlp.experts.up_proj", GgufChange::kExperts},
-    {"ffn_down_exps", "mlp.experts.down_proj", GgufChange::kExperts},
-    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
-    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
-    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
 };
 constexpr double kOfConverter = 0.1;  // which mscale_all_dim is times
 constexpr double kSixDigits = 1e6;
@@ -127,7 +118,7 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
   return {};
 }
 
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys);
 
 constexpr GgufArchitecture kGguf[] = {{.name = "deepseek2",
                                        .model_type = "deepseek_v3",
@@ -146,11 +137,11 @@ constexpr GgufArchitecture kGguf[] = {{.name = "deepseek2",
                                        .is_written_only = true}};
 
 /// Latents are the keys and values of one head, and heads have the sizes that they are widened to.
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
   const LatentConfig& latent = model.own.as<LatentConfig>();
   const ExpertConfig& experts = latent.experts;
   const auto whole = [&](std::string_view name, int64_t number) {
-    keys.whole(kGguf[0].key(name), static_cast<uint32_t>(number));
+    keys.whole(architecture.key(name), static_cast<uint32_t>(number));
   };
   const bool has_sigmoids = experts.routing.scores == Routing::Scores::kSigmoid;
   whole("expert_gating_func", has_sigmoids ? kSigmoids : kSoftmax);
@@ -169,12 +160,11 @@ void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
   whole("expert_shared_count", experts.shared_inner / std::max<int64_t>(1, experts.inner));
   whole("expert_group_count", experts.routing.groups);
   whole("expert_group_used_count", experts.routing.top_groups);
-  keys.flag(kGguf[0].key("expert_weights_norm"), experts.routing.normalises);
-  keys.number(kGguf[0].key("expert_weights_scale"), experts.routing.factor);
+  keys.flag(architecture.key("expert_weights_norm"), experts.routing.normalises);
+  keys.number(architecture.key("expert_weights_scale"), experts.routing.factor);
 }
 
-constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("kimi_k25", "text_config", kComputed, "", "the config of the text model"),
+constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("deepseek_v2", "num_experts", kComputed, "", "n_routed_experts"),
     SUBBYTE_CONFIG_KEY("deepseek_v2", "num_local_experts", kIgnored, "",
                        "n_routed_experts says it"),
@@ -218,7 +208,9 @@ Status read(const json::Object& config, ModelConfig& model) {
                        .top_groups = 4,
                        .groups_by_two = true};
   }
-  SUBBYTE_CHECK(read_routed_experts(config, experts, is_v2 ? "num_experts" : "num_local_experts"));
+  SUBBYTE_CHECK(read_routed_experts(
+      config, experts,
+      is_v2 ? "n_routed_experts num_experts" : "n_routed_experts num_local_experts"));
   if (is_v2) SUBBYTE_CHECK(read_method(config, experts));
   SUBBYTE_TRY(experts.layers,
               read_layers_after(config, "first_k_dense_replace", is_v2 ? 0 : 3, model.num_layers));
@@ -232,50 +224,34 @@ Status read(const json::Object& config, ModelConfig& model) {
 // moonshotai/Moonlight-16B-A3B and Kimi-K2; tiny, and where added tokens begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, numbers that turn, window, vocabulary,
-    //             first added token, positions, tied,
-    //             experts, experts of a token, inner of an expert
-    {"deepseek-v3",   "tiny",      256,  512,   2,  4,   4,   32, 0, 512,    480,    2048,   false,
-     8, 2, 128},
+    {"deepseek-v3", "tiny", 256, 512, 2, 4, 4, 32, 0, 512, 480, 2048, false, 8, 2, 128},
     {"deepseek-v3",   "moonlight", 2048, 11264, 27, 16,  16,  64, 0, 163840, 163584, 8192,   false,
      64, 6, 1408},
     {"deepseek-v3",   "671b",      7168, 18432, 61, 128, 128, 64, 0, 129280, 128000, 163840, false,
      256, 8, 2048},
     {"deepseek-v3",   "kimi-k2",   7168, 18432, 61, 64,  64,  64, 0, 163840, 163584, 131072, false,
      384, 8, 2048},
-    {"deepseek-v2",   "tiny",      256,  512,   2,  4,   4,   32, 0, 512,    480,    2048,   false,
-     8, 2, 128},
+    {"deepseek-v2", "tiny", 256, 512, 2, 4, 4, 32, 0, 512, 480, 2048, false, 8, 2, 128},
     {"deepseek-v2",   "lite",      2048, 10944, 27, 16,  16,  64, 0, 102400, 100000, 163840, false,
      64, 6, 1408},
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  const bool is_v2 = shape.arch == "deepseek-v2";
-  const bool is_tiny = shape.hidden == 256;
-  const bool is_moonlight = shape.name == "moonlight";
-  const bool has_groups = shape.name == "671b";
-  json::Value config = usual_config(kModelTypes[is_v2 ? 1 : 0], shape, layers);
-  LatentConfig latent = {.query_rank = is_v2 || is_moonlight ? 0
-                                       : is_tiny             ? 128
-                                                             : 1536,
-                         .rank = is_tiny ? 128 : 512,
-                         .nope = is_tiny ? 64 : 128,
-                         .value = is_tiny ? 64 : 128};
-  latent.experts.routing = {
-      .normalises = !is_v2, .groups = has_groups ? 8 : 1, .top_groups = has_groups ? 4 : 1};
-  add_latent_shape(shape, latent, config);
-  config["first_k_dense_replace"] = has_groups ? 3 : 1;
-  config["n_shared_experts"] = is_v2 || is_moonlight ? 2 : 1;
-  config["rope_theta"] = is_moonlight ? 50000.0 : 10000.0;
-  config["routed_scaling_factor"] = is_v2 ? 1.0 : has_groups ? 2.5 : 2.446;
-  if (is_v2) config["topk_method"] = "greedy";
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    kLatentShape,
+    {"", "",
+     R"({"q_lora_rank": 1536, "routed_scaling_factor": 2.446, "first_k_dense_replace": 1})"},
+    kTinyLatentShape,
+    {"", "moonlight", R"({"q_lora_rank": null, "n_shared_experts": 2, "rope_theta": 50000.0})"},
+    {"", "671b", R"({"n_group": 8, "topk_group": 4, "routed_scaling_factor": 2.5,
+                     "first_k_dense_replace": 3})"},
+    {"deepseek-v2", "", R"({"model_type": "deepseek_v2", "q_lora_rank": null,
+                            "n_shared_experts": 2, "norm_topk_prob": false,
+                            "routed_scaling_factor": 1.0, "topk_method": "greedy"})"},
+};
 
 }  // namespace
 
-extern const ModelFamily deepseek_v3_family;
 const ModelFamily deepseek_v3_family = {.model_types = kModelTypes,
                                         .containers = kContainers,
                                         .gguf = kGguf,
@@ -285,6 +261,6 @@ const ModelFamily deepseek_v3_family = {.model_types = kModelTypes,
                                         .read = read,
                                         .record = record_latent_step,
                                         .shapes = kShapes,
-                                        .config_of = config_of};
+                                        .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

@@ -8,7 +8,6 @@
 
 #include "models/latent_config.h"
 #include "models/model_family.h"
-#include "models/shared_keys.h"
 
 namespace subbyte {
 namespace {
@@ -36,11 +35,17 @@ constexpr ModelType kModelTypes[] = {{.name = "deepseek_v32",
                                                    .sliding = SlidingRule::kOfFamily}}};
 constexpr const ModelType& kGlm = kModelTypes[1];
 
-constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "index_topk", kComputed, "",
-                       "positions that a token attends to at most; absent: 2048"),
-    SUBBYTE_CONFIG_KEY("", "index_n_heads", kComputed, "", "absent: by the type"),
-    SUBBYTE_CONFIG_KEY("", "index_head_dim", kComputed, "", "absent: 128"),
+constexpr int64_t kMaxSelected = 1 << 16;    // places in a list of each token; real ones have 2,048
+constexpr int64_t kMaxIndexHeads = 1 << 12;  // real ones have 64
+constexpr int64_t kMaxSelectable = 1 << 24;  // positions, which lists have as float32
+
+constexpr ConfigKey kKeys[] = {
+    SUBBYTE_CONFIG_NUMBER(LatentConfig, "", "index_topk", indexer.top, 2048, 1, kMaxSelected,
+                          "positions that a token attends to at most"),
+    SUBBYTE_CONFIG_NUMBER(LatentConfig, "", "index_n_heads", indexer.heads, kKept, 1,
+                          kMaxIndexHeads, ""),
+    SUBBYTE_CONFIG_NUMBER(LatentConfig, "", "index_head_dim", indexer.head_dim, 128, 1, kMaxWidth,
+                          ""),
     SUBBYTE_CONFIG_KEY("glm_moe_dsa", "indexer_types", kComputed, "",
                        "full, or shared: as the layer before selects; absent: by index_topk_freq"),
     SUBBYTE_CONFIG_KEY("glm_moe_dsa", "index_topk_pattern", kComputed, "",
@@ -99,16 +104,30 @@ Result<std::vector<bool>> read_selecting(const json::Object& config, int64_t num
   return selects;
 }
 
+/// Codes: config.heads where a head turns more than it has, or queries have no rank; json.range.
+Status check_indexer(const json::Object& config, const ModelConfig& model,
+                     const LatentConfig& latent) {
+  if (latent.indexer.head_dim < model.rope.dim()) {
+    return config.error("config.heads", "index_head_dim",
+                        fmt::format("at least qk_rope_head_dim ({})", model.rope.dim()));
+  }
+  if (model.max_positions > kMaxSelectable) {
+    return config.error("json.range", "max_position_embeddings",
+                        fmt::format("at most {} where an indexer selects", kMaxSelectable));
+  }
+  if (latent.query_rank > 0) return {};
+  return config.error("config.heads", "q_lora_rank", "a rank, which the indexer reads");
+}
+
 Status read(const json::Object& config, ModelConfig& model) {
   const bool is_glm = model.model_type == kGlm.name;
   LatentConfig latent = is_glm ? LatentConfig{.query_rank = 2048, .nope = 192, .value = 256}
                                : LatentConfig{.query_rank = 1536, .nope = 128, .value = 128};
   SUBBYTE_CHECK(read_latent(config, model, latent));
   latent.indexer = {.heads = is_glm ? 32 : 64,
-                    .head_dim = 128,
-                    .top = 2048,
                     .pairs = is_glm ? RopePairs::kNeighbours : RopePairs::kHalves};
-  SUBBYTE_CHECK(read_indexer(config, model, latent));
+  SUBBYTE_CHECK(read_keys(config, kKeys, &latent, model));
+  SUBBYTE_CHECK(check_indexer(config, model, latent));
   if (is_glm) {
     SUBBYTE_TRY(latent.selects, read_selecting(config, model.num_layers));
   }
@@ -131,45 +150,30 @@ Status read(const json::Object& config, ModelConfig& model) {
 // zai-org/GLM-5; tiny, and where added tokens begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, numbers that turn, window, vocabulary,
-    //             first added token, positions, tied,
-    //             experts, experts of a token, inner of an expert
-    {"deepseek-v32", "tiny", 256,  512,   2,  4,   4,   32, 0, 512,    480,    2048,   false,
-     8,   2, 128},
+    {"deepseek-v32", "tiny", 256, 512, 2, 4, 4, 32, 0, 512, 480, 2048, false, 8, 2, 128},
     {"deepseek-v32", "671b", 7168, 18432, 61, 128, 128, 64, 0, 129280, 128000, 163840, false,
      256, 8, 2048},
-    {"glm-moe-dsa",  "tiny", 256,  512,   2,  4,   4,   32, 0, 512,    480,    2048,   false,
-     8,   2, 128},
+    {"glm-moe-dsa", "tiny", 256, 512, 2, 4, 4, 32, 0, 512, 480, 2048, false, 8, 2, 128},
     {"glm-moe-dsa",  "glm-5", 6144, 12288, 78, 64, 64,  64, 0, 154880, 154820, 202752, false,
      256, 8, 2048},
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  const bool is_glm = shape.arch == "glm-moe-dsa";
-  const bool is_tiny = shape.hidden == 256;
-  json::Value config = usual_config(kModelTypes[is_glm ? 1 : 0], shape, layers);
-  LatentConfig latent = {.query_rank = 128, .rank = 128, .nope = 64, .value = 64};
-  if (!is_tiny) {
-    latent = is_glm ? LatentConfig{.query_rank = 2048, .nope = 192, .value = 256}
-                    : LatentConfig{.query_rank = 1536, .nope = 128, .value = 128};
-  }
-  const bool has_groups = !is_glm && !is_tiny;
-  latent.experts.routing = {.groups = has_groups ? 8 : 1, .top_groups = has_groups ? 4 : 1};
-  add_latent_shape(shape, latent, config);
-  config["first_k_dense_replace"] = is_tiny ? 1 : 3;
-  config["index_head_dim"] = is_tiny ? 64 : 128;
-  config["index_n_heads"] = is_tiny ? 8 : is_glm ? 32 : 64;
-  config["index_topk"] = is_tiny ? 64 : 2048;
-  config["n_shared_experts"] = 1;
-  config["rope_theta"] = is_glm ? 1000000.0 : 10000.0;
-  config["routed_scaling_factor"] = 2.5;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    kLatentShape,
+    {"", "", R"({"q_lora_rank": 1536, "n_group": 8, "topk_group": 4,
+                 "routed_scaling_factor": 2.5, "first_k_dense_replace": 3, "index_head_dim": 128,
+                 "index_n_heads": 64, "index_topk": 2048})"},
+    {"glm-moe-dsa", "", R"({"model_type": "glm_moe_dsa", "q_lora_rank": 2048,
+                            "qk_nope_head_dim": 192, "v_head_dim": 256, "n_group": 1,
+                            "topk_group": 1, "index_n_heads": 32, "rope_theta": 1000000.0})"},
+    kTinyLatentShape,
+    {"", "tiny", R"({"n_group": 1, "topk_group": 1, "first_k_dense_replace": 1,
+                     "index_head_dim": 64, "index_n_heads": 8, "index_topk": 64})"},
+};
 
 }  // namespace
 
-extern const ModelFamily deepseek_v32_family;
 const ModelFamily deepseek_v32_family = {.model_types = kModelTypes,
                                          .keys = kKeys,
                                          .shared_keys = {kRoutedExpertKeys, kLatentKeys},
@@ -177,6 +181,6 @@ const ModelFamily deepseek_v32_family = {.model_types = kModelTypes,
                                          .read = read,
                                          .record = record_latent_step,
                                          .shapes = kShapes,
-                                         .config_of = config_of};
+                                         .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

@@ -33,35 +33,38 @@ constexpr ModelType kModelTypes[] = {{.name = "ernie4_5",
                                                    .eos = 2}}};
 constexpr const ModelType& kMoe = kModelTypes[1];
 
-constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("ernie4_5", "use_bias", kComputed, "", "absent: false"),
+struct Own {
+  bool has_biases = false;
+  ExpertConfig experts;
+
+  bool operator==(const Own&) const = default;
+};
+
+constexpr ConfigKey kKeys[] = {
+    SUBBYTE_CONFIG_FLAG(Own, "ernie4_5", "use_bias", has_biases, false, ""),
     SUBBYTE_CONFIG_KEY("ernie4_5_moe", "use_bias", kRefused, "false", "a bias of the head"),
     SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "use_bias says it"),
     SUBBYTE_CONFIG_KEY("", "compression_ratio", kIgnored, "", "of positions in training"),
-    SUBBYTE_CONFIG_KEY("", "fuse_rms_norm", kIgnored, "", "how it is computed"),
-    SUBBYTE_CONFIG_KEY("", "use_flash_attention", kIgnored, "", "how it is computed"),
+    SUBBYTE_CONFIG_KEY("", "fuse_rms_norm use_flash_attention", kIgnored, "", "how it is computed"),
     SUBBYTE_CONFIG_KEY("", "weight_share_add_bias", kIgnored, "", "the head has no bias"),
     SUBBYTE_CONFIG_KEY("ernie4_5_moe", "intermediate_size", kComputed, "",
                        "of layers without experts; absent: 12288"),
-    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "num_attention_heads", kComputed, "", "absent: 20"),
-    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "vocab_size", kComputed, "", "absent: 103424"),
     SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_num_experts", kComputed, "", "absent: 64"),
     SUBBYTE_CONFIG_KEY("ernie4_5_moe", "num_experts", kComputed, "", "moe_num_experts"),
     SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_k", kComputed, "", "experts of a token; absent: 6"),
     SUBBYTE_CONFIG_KEY("ernie4_5_moe", "num_experts_per_tok", kComputed, "", "moe_k"),
     SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_intermediate_size", kComputed, "", "absent: 1536"),
-    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_num_shared_experts", kComputed, "",
-                       "each of the same size; absent: 2"),
+    SUBBYTE_CONFIG_NUMBER(Own, "ernie4_5_moe", "moe_num_shared_experts", experts.shared_inner, 2, 0,
+                          kMaxExperts, "each of the same size"),
     SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_layer_start_index", kComputed, "",
                        "the first layer that may have experts; absent: 1"),
     SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_layer_end_index", kComputed, "",
                        "the last one; -1 and absent: of all"),
     SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_layer_interval", kComputed, "",
                        "experts are in the last of so many layers; absent: 1"),
-    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_norm_min", kComputed, "",
-                       "what weights are divided by at least; absent: 1e-12"),
-    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_capacity", kIgnored, "", "of training"),
-    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_gate", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_NUMBER(Own, "ernie4_5_moe", "moe_norm_min", experts.routing.smallest_sum, 1e-12,
+                          0, 1e6, "what weights are divided by at least"),
+    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_capacity moe_gate", kIgnored, "", "of training"),
     SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_use_aux_free", kIgnored, "",
                        "routers always have their biases"),
     SUBBYTE_CONFIG_KEY("ernie4_5_moe", "num_nextn_predict_layers", kIgnored, "",
@@ -93,7 +96,7 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
   return {};
 }
 
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys);
 
 constexpr GgufArchitecture kGguf[] = {
     {.name = "ernie4_5", .model_type = "ernie4_5", .complete = complete_gguf},
@@ -104,16 +107,9 @@ constexpr GgufArchitecture kGguf[] = {
      .complete = complete_gguf,
      .add_keys = add_gguf_keys}};
 
-struct Own {
-  bool has_biases = false;
-  ExpertConfig experts;
-
-  bool operator==(const Own&) const = default;
-};
-
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
   const ExpertConfig& experts = model.own.as<Own>().experts;
-  keys.whole(kGguf[1].key("expert_shared_feed_forward_length"),
+  keys.whole(architecture.key("expert_shared_feed_forward_length"),
              static_cast<uint32_t>(experts.shared_inner));
 }
 
@@ -131,26 +127,21 @@ Result<std::vector<bool>> read_mixed_layers(const json::Object& config, int64_t 
 }
 
 Status read_mixture(const json::Object& config, int64_t num_layers, ExpertConfig& experts) {
-  experts = {.count = 64, .per_token = 6, .inner = 1536};
-  SUBBYTE_CHECK(read_experts(config,
-                             {.count = "moe_num_experts",
-                              .per_token = "moe_k",
-                              .other_count = "num_experts",
-                              .other_per_token = "num_experts_per_tok"},
-                             experts));
-  SUBBYTE_TRY(const auto shared, config.integer("moe_num_shared_experts", 0, kMaxExperts));
-  SUBBYTE_TRY(const auto least, config.number("moe_norm_min", 0, 1e6));
+  experts.count = 64;
+  experts.per_token = 6;
+  experts.inner = 1536;
+  SUBBYTE_CHECK(read_experts(
+      config, {.count = "moe_num_experts num_experts", .per_token = "moe_k num_experts_per_tok"},
+      experts));
   SUBBYTE_TRY(experts.layers, read_mixed_layers(config, num_layers));
-  experts.shared_inner = shared.value_or(2) * experts.inner;
-  experts.routing.smallest_sum = static_cast<float>(least.value_or(1e-12));
+  experts.shared_inner *= experts.inner;
   return {};
 }
 
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;
   own.experts.layers.assign(static_cast<std::size_t>(model.num_layers), false);
-  SUBBYTE_TRY(const auto biases, config.boolean("use_bias"));
-  own.has_biases = biases.value_or(false);
+  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
   if (model.model_type == kMoe.name) {
     SUBBYTE_CHECK(read_mixture(config, model.num_layers, own.experts));
   }
@@ -176,8 +167,6 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied, experts, per token, expert size
     {"ernie4.5", "tiny", 256,  512,  2,  4,  2, 64,  0, 512,    480,    2048,   true},
     {"ernie4.5", "0.3b", 1024, 3072, 18, 16, 2, 128, 0, 103424, 100000, 131072, true},
     {"ernie4.5-moe", "tiny", 256, 512, 2, 4, 2, 64, 0, 512, 480, 2048, true, 8, 2, 128},
@@ -186,32 +175,22 @@ constexpr ModelShape kShapes[] = {
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(shape.experts > 0 ? kMoe : kModelTypes[0], shape, layers);
-  config.erase("attention_bias");
-  if (shape.experts > 0) {
-    config.erase("head_dim");
-    config["moe_intermediate_size"] = shape.expert_size;
-    config["moe_k"] = shape.per_token;
-    config["moe_layer_interval"] = 1;
-    config["moe_layer_start_index"] = 1;
-    config["moe_num_experts"] = shape.experts;
-    config["moe_num_shared_experts"] = 2;
-  }
-  config["rope_theta"] = 500000.0;
-  config["use_bias"] = false;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"", "", R"({"attention_bias": "$none", "rope_theta": 500000.0, "use_bias": false})"},
+    {"ernie4.5-moe", "", R"({"model_type": "ernie4_5_moe", "head_dim": "$none",
+                             "moe_k": "$per_token", "moe_layer_interval": 1,
+                             "moe_layer_start_index": 1, "moe_num_experts": "$experts",
+                             "moe_num_shared_experts": 2, "num_experts_per_tok": "$none"})"},
+};
 
 }  // namespace
 
-extern const ModelFamily ernie4_5_family;
 const ModelFamily ernie4_5_family = {.model_types = kModelTypes,
                                      .gguf = kGguf,
                                      .keys = kKeys,
                                      .read = read,
                                      .record = record,
                                      .shapes = kShapes,
-                                     .config_of = config_of};
+                                     .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

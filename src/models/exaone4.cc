@@ -29,8 +29,6 @@ constexpr GgufKeyRule kGgufKeys[] = {
 };
 constexpr GgufTensorRule kGgufTensors[] = {
     {"rope_freqs", ""},
-    {"attn_q_norm", "self_attn.q_norm"},
-    {"attn_k_norm", "self_attn.k_norm"},
     {"post_attention_norm", "post_attention_layernorm"},
     {"post_ffw_norm", "post_feedforward_layernorm"},
 };
@@ -40,21 +38,14 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
   return add_turns_rope(model, "llama3", config);
 }
 
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys);
-
 constexpr GgufArchitecture kGguf[] = {{.name = "exaone4",
                                        .model_type = "exaone4",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf,
-                                       .add_keys = add_gguf_keys}};
+                                       .add_keys = add_gguf_windows}};
 
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
-  add_gguf_windows(kGguf[0], model, keys);
-}
-
-constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "num_key_value_heads", kComputed, "", "absent: 32"),
+constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "",
                        "absent: 4096; null: none, and heads of all layers turn"),
     SUBBYTE_CONFIG_KEY("", "sliding_window_pattern", kComputed, "",
@@ -102,36 +93,24 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // added tokens begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied
     {"exaone4", "tiny", 256,  512,   4,  4,  2, 64,  8,    512,    480,    2048,   false},
     {"exaone4", "1.2b", 2048, 4096,  30, 32, 8, 64,  0,    102400, 102000, 65536,  true},
     {"exaone4", "32b",  5120, 27392, 64, 40, 8, 128, 4096, 102400, 102000, 131072, false},
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
-  config.erase("attention_bias");
-  config["rope_scaling"] = {{"factor", 16.0},
-                            {"high_freq_factor", 4.0},
-                            {"low_freq_factor", 1.0},
-                            {"original_max_position_embeddings", 8192},
-                            {"rope_type", "llama3"}};
-  config["rope_theta"] = 1000000.0;
-  config["sliding_window"] = shape.window > 0 ? json::Value(shape.window) : json::Value();
-  json::Value types = json::Value::array();
-  for (int64_t i = 1; i <= layers; ++i) {
-    const bool slides = shape.window > 0 && i % kFullEvery != 0;
-    types.push_back(slides ? "sliding_attention" : "full_attention");
-  }
-  config["layer_types"] = std::move(types);
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"", "", R"({"attention_bias": "$none", "rope_theta": 1000000.0, "sliding_window": "$window",
+                 "rope_scaling": {"factor": 16.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                                  "original_max_position_embeddings": 8192,
+                                  "rope_type": "llama3"},
+                 "layer_types": "$each sssf"})"},
+    {"", "1.2b", R"({"sliding_window": null,
+                     "layer_types": "$each f"})"},
+};
 
 }  // namespace
 
-extern const ModelFamily exaone4_family;
 const ModelFamily exaone4_family = {.model_types = kModelTypes,
                                     .gguf = kGguf,
                                     .keys = kKeys,
@@ -139,6 +118,6 @@ const ModelFamily exaone4_family = {.model_types = kModelTypes,
                                     .read = read,
                                     .record = record,
                                     .shapes = kShapes,
-                                    .config_of = config_of};
+                                    .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "checkpoints/config/agreement.h"
 #include "json/strict_json.h"
 #include "models/layer_lists.h"
 #include "models/model_config.h"
@@ -12,11 +11,8 @@
 namespace subbyte {
 
 Status read_experts(const json::Object& config, const ExpertKeys& keys, ExpertConfig& experts) {
-  const auto read = [&](std::string_view key, std::string_view other, int64_t max,
-                        int64_t& number) -> Status {
-    if (!other.empty()) {
-      SUBBYTE_TRY(key, one_name(config, {key, other}, "config.contradiction"));
-    }
+  const auto read = [&](std::string_view names, int64_t max, int64_t& number) -> Status {
+    SUBBYTE_TRY(const auto key, name_of(config, names));
     if (number == 0) {
       SUBBYTE_TRY(number, config.required_integer(key, 1, max));
       return {};
@@ -25,12 +21,14 @@ Status read_experts(const json::Object& config, const ExpertKeys& keys, ExpertCo
     number = given.value_or(number);
     return {};
   };
-  SUBBYTE_CHECK(read(keys.count, keys.other_count, kMaxExperts, experts.count));
-  SUBBYTE_CHECK(read(keys.per_token, keys.other_per_token, experts.count, experts.per_token));
-  SUBBYTE_CHECK(read(keys.inner, {}, kMaxWidth, experts.inner));
+  SUBBYTE_CHECK(read(keys.count, kMaxExperts, experts.count));
+  SUBBYTE_CHECK(read(keys.per_token, experts.count, experts.per_token));
+  SUBBYTE_CHECK(read(keys.inner, kMaxWidth, experts.inner));
   if (experts.per_token <= experts.count) return {};
-  return config.error("config.experts", keys.per_token,
-                      fmt::format("at most {} ({})", keys.count, experts.count));
+  SUBBYTE_TRY(const auto count, name_of(config, keys.count));
+  SUBBYTE_TRY(const auto per_token, name_of(config, keys.per_token));
+  return config.error("config.experts", per_token,
+                      fmt::format("at most {} ({})", count, experts.count));
 }
 
 Result<std::vector<bool>> read_expert_layers(const json::Object& config, int64_t num_layers) {
@@ -87,9 +85,8 @@ Status read_routing(const json::Object& config, ExpertConfig& experts) {
 }
 
 Status read_routed_experts(const json::Object& config, ExpertConfig& experts,
-                           std::string_view other_count) {
-  SUBBYTE_CHECK(
-      read_experts(config, {.count = "n_routed_experts", .other_count = other_count}, experts));
+                           std::string_view count) {
+  SUBBYTE_CHECK(read_experts(config, {.count = count}, experts));
   SUBBYTE_CHECK(read_routing(config, experts));
   SUBBYTE_TRY(const auto shared, config.integer("n_shared_experts", 1, kMaxExperts));
   experts.shared_inner = shared.value_or(experts.shared_inner) * experts.inner;

@@ -7,6 +7,7 @@
 
 #include "base/routing.h"
 #include "base/status.h"
+#include "models/config_keys.h"
 
 namespace subbyte {
 
@@ -25,14 +26,12 @@ struct ExpertConfig {
   bool operator==(const ExpertConfig&) const = default;
 };
 
-/// The keys of how many experts there are, how many a token goes to, and the size of one. Two of
-/// them have a second name; "": none.
+/// The keys of how many experts there are, how many a token goes to, and the size of one, each with
+/// blanks between its names.
 struct ExpertKeys {
   std::string_view count = "num_experts";
   std::string_view per_token = "num_experts_per_tok";
   std::string_view inner = "moe_intermediate_size";
-  std::string_view other_count = {};
-  std::string_view other_per_token = {};
 };
 
 /// `experts` has what absent keys mean; 0: they must be there. Codes: json.missing, json.range,
@@ -62,6 +61,19 @@ Status read_routing(const json::Object& config, ExpertConfig& experts);
 /// read_routing() reads; `experts` has what absent keys mean, shared_inner as how many there are.
 /// Codes: those of read_experts() and read_routing().
 Status read_routed_experts(const json::Object& config, ExpertConfig& experts,
-                           std::string_view other_count = "num_local_experts");
+                           std::string_view count = "n_routed_experts num_local_experts");
+
+/// The keys that it reads, and what else configs with such experts say.
+inline constexpr ConfigKey kRoutedExpertKeys[] = {
+    SUBBYTE_CONFIG_KEY("",
+                       "n_routed_experts num_experts_per_tok moe_intermediate_size "
+                       "n_shared_experts routed_scaling_factor n_group topk_group "
+                       "first_k_dense_replace",
+                       kComputed, "", "absent: by the type"),
+    SUBBYTE_CONFIG_KEY("", "num_local_experts", kComputed, "", "n_routed_experts"),
+    SUBBYTE_CONFIG_KEY("", "norm_topk_prob", kComputed, "", "absent: true"),
+    SUBBYTE_CONFIG_KEY("", "num_nextn_predict_layers num_mtp_layers", kIgnored, "",
+                       "of parts that draft, which are not read"),
+};
 
 }  // namespace subbyte

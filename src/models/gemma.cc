@@ -48,6 +48,16 @@ constexpr ModelType kModelTypes[] = {{.name = "gemma2",
 constexpr const ModelType& kThird = kModelTypes[1];
 constexpr double kSlidingTheta = 10000;
 
+struct Own {
+  bool is_third = false;
+  Rope sliding_rope;
+  float score_scale = 0;
+  float score_cap = 0;  // 0: none
+  float logit_cap = 0;
+
+  bool operator==(const Own&) const = default;
+};
+
 constexpr GgufKeyRule kGgufKeys[] = {
     {"attn_logit_softcapping", "attn_logit_softcapping", "50.0", true},
     {"final_logit_softcapping", "final_logit_softcapping", "30.0", true},
@@ -87,7 +97,15 @@ Status complete_third_gguf(const GgufModel& model, json::Value& config) {
   return add_gguf_windows(model.keys(), config);
 }
 
-void add_third_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+/// The base of layers that slide, which config.json may have in a section of theirs.
+void add_third_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model,
+                         GgufKeys& keys) {
+  add_gguf_windows(architecture, model, keys);
+  const Rope& rope = model.own.as<Own>().sliding_rope;
+  if (rope.dim() < 4) return;
+  const double theta = std::pow(rope.inv_freq()[1], -0.5 * static_cast<double>(rope.dim()));
+  keys.number(architecture.key("rope.freq_base_swa"), static_cast<float>(theta));
+}
 
 constexpr GgufArchitecture kGguf[] = {{.name = "gemma2",
                                        .model_type = "gemma2",
@@ -101,25 +119,22 @@ constexpr GgufArchitecture kGguf[] = {{.name = "gemma2",
                                        .complete = complete_third_gguf,
                                        .add_keys = add_third_gguf_keys}};
 
-constexpr json::ScopedRule kKeys[] = {
+constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "hidden_activation", kComputed, "",
                        "gelu_pytorch_tanh, which it is where it is absent"),
     SUBBYTE_CONFIG_KEY("", "hidden_act", kIgnored, "", "hidden_activation says it"),
-    SUBBYTE_CONFIG_KEY("", "query_pre_attn_scalar", kComputed, "", "absent: 256"),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "query_pre_attn_scalar", score_scale, 256, 1e-3, 1e6, ""),
     SUBBYTE_CONFIG_KEY("gemma2", "attn_logit_softcapping", kComputed, "", "absent: 50; null: none"),
     SUBBYTE_CONFIG_KEY("gemma2", "final_logit_softcapping", kComputed, "",
                        "absent: 30; null: none"),
-    SUBBYTE_CONFIG_KEY("gemma3_text", "attn_logit_softcapping", kComputed, "", "absent: none"),
-    SUBBYTE_CONFIG_KEY("gemma3_text", "final_logit_softcapping", kComputed, "", "absent: none"),
+    SUBBYTE_CONFIG_KEY("gemma3_text", "attn_logit_softcapping final_logit_softcapping", kComputed,
+                       "", "absent: none"),
     SUBBYTE_CONFIG_KEY("gemma3_text", "sliding_window_pattern", kComputed, "",
                        "absent: 6, each sixth layer is full"),
     SUBBYTE_CONFIG_KEY("gemma3_text", "_sliding_window_pattern", kIgnored, "",
                        "layer_types says it"),
     SUBBYTE_CONFIG_KEY("gemma3_text", "rope_local_base_freq", kComputed, "",
                        "rope_theta of layers that slide, older; absent: 10000"),
-    SUBBYTE_CONFIG_KEY("gemma3_text", "num_attention_heads", kComputed, "", "absent: 8"),
-    SUBBYTE_CONFIG_KEY("gemma3_text", "vocab_size", kComputed, "", "absent: 262208"),
-    SUBBYTE_CONFIG_KEY("gemma3", "text_config", kComputed, "", "the config of the text model"),
     SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 4096; null: none"),
     SUBBYTE_CONFIG_KEY("gemma2", "layer_types", kComputed, "", "absent: every other layer slides"),
     SUBBYTE_CONFIG_KEY("gemma3_text", "layer_types", kComputed, "",
@@ -128,25 +143,6 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "sliding_window_size", kIgnored, "", "sliding_window, older"),
     SUBBYTE_CONFIG_KEY("", "cache_implementation", kIgnored, "", "how it is computed"),
 };
-
-struct Own {
-  bool is_third = false;
-  Rope sliding_rope;
-  float score_scale = 0;
-  float score_cap = 0;  // 0: none
-  float logit_cap = 0;
-
-  bool operator==(const Own&) const = default;
-};
-
-/// The base of layers that slide, which config.json may have in a section of theirs.
-void add_third_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
-  add_gguf_windows(kGguf[1], model, keys);
-  const Rope& rope = model.own.as<Own>().sliding_rope;
-  if (rope.dim() < 4) return;
-  const double theta = std::pow(rope.inv_freq()[1], -0.5 * static_cast<double>(rope.dim()));
-  keys.number(kGguf[1].key("rope.freq_base_swa"), static_cast<float>(theta));
-}
 
 /// A cap that null takes away.
 Result<float> read_cap(const json::Object& config, const char* key, double absent) {
@@ -157,8 +153,8 @@ Result<float> read_cap(const json::Object& config, const char* key, double absen
 
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;
-  SUBBYTE_TRY(const auto scalar, config.number("query_pre_attn_scalar", 1e-3, 1e6));
-  own.score_scale = static_cast<float>(1 / std::sqrt(scalar.value_or(256)));
+  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
+  own.score_scale = static_cast<float>(1 / std::sqrt(double{own.score_scale}));
   own.is_third = model.model_type == kThird.name;
   SUBBYTE_TRY(own.score_cap, read_cap(config, "attn_logit_softcapping", own.is_third ? 0 : 50));
   SUBBYTE_TRY(own.logit_cap, read_cap(config, "final_logit_softcapping", own.is_third ? 0 : 30));
@@ -191,8 +187,6 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // tokens begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied
     {"gemma2", "tiny", 256,  512,   2,  4,  2,  64,  8,    512,    480,    2048, true},
     {"gemma2", "2b",   2304, 9216,  26, 8,  4,  256, 4096, 256000, 255000, 8192, true},
     {"gemma2", "9b",   3584, 14336, 42, 16, 8,  256, 4096, 256000, 255000, 8192, true},
@@ -205,32 +199,27 @@ constexpr ModelShape kShapes[] = {
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  const bool is_third = shape.arch == "gemma3";
-  json::Value config = usual_config(kModelTypes[is_third ? 1 : 0], shape, layers);
-  config.erase("hidden_act");
-  config["attn_logit_softcapping"] = is_third ? json::Value() : 50.0;
-  config["final_logit_softcapping"] = is_third ? json::Value() : 30.0;
-  config["hidden_activation"] = "gelu_pytorch_tanh";
-  const bool is_largest = shape.name == "27b";  // hidden_size / num_attention_heads
-  config["query_pre_attn_scalar"] = is_largest ? shape.hidden / shape.heads : shape.head_dim;
-  config["rope_theta"] = is_third ? 1000000.0 : 10000.0;
-  if (is_third) config["rope_local_base_freq"] = kSlidingTheta;
-  const bool is_long = is_third && shape.positions > 32768;
-  if (is_long) config["rope_scaling"] = {{"factor", 8.0}, {"rope_type", "linear"}};
-  config["sliding_window"] = shape.window;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"", "", R"({"hidden_act": "$none", "hidden_activation": "gelu_pytorch_tanh",
+                 "query_pre_attn_scalar": "$head_dim", "sliding_window": "$window"})"},
+    {"gemma2", "", R"({"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
+                       "rope_theta": 10000.0})"},
+    {"gemma2", "27b", R"({"query_pre_attn_scalar": 144})"},
+    {"gemma3", "", R"({"model_type": "gemma3_text", "attn_logit_softcapping": null,
+                       "final_logit_softcapping": null, "rope_local_base_freq": 10000.0,
+                       "rope_theta": 1000000.0})"},
+    {"gemma3", "4b 12b 27b", R"({"rope_scaling": {"factor": 8.0, "rope_type": "linear"}})"},
+    {"gemma3", "27b", R"({"query_pre_attn_scalar": 168})"},
+};
 
 }  // namespace
 
-extern const ModelFamily gemma_family;
 const ModelFamily gemma_family = {.model_types = kModelTypes,
                                   .gguf = kGguf,
                                   .keys = kKeys,
                                   .read = read,
                                   .record = record,
                                   .shapes = kShapes,
-                                  .config_of = config_of};
+                                  .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

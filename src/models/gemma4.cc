@@ -72,8 +72,6 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"per_layer_token_embd", "model.embed_tokens_per_layer"},
     {"per_layer_model_proj", "model.per_layer_model_projection"},
     {"per_layer_proj_norm", "model.per_layer_projection_norm"},
-    {"attn_q_norm", "self_attn.q_norm"},
-    {"attn_k_norm", "self_attn.k_norm"},
     {"post_attention_norm", "post_attention_layernorm"},
     {"ffn_norm", "pre_feedforward_layernorm"},
     {"post_ffw_norm", "post_feedforward_layernorm"},
@@ -162,7 +160,7 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
   return {};
 }
 
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys);
 
 constexpr GgufArchitecture kGguf[] = {{.name = "gemma4",
                                        .model_type = "gemma4_text",
@@ -170,49 +168,6 @@ constexpr GgufArchitecture kGguf[] = {{.name = "gemma4",
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf,
                                        .add_keys = add_gguf_keys}};
-
-constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "hidden_activation", kComputed, "",
-                       "gelu_pytorch_tanh, which it is where it is absent"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "intermediate_size", kComputed, "", "absent: 9216"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "num_attention_heads", kComputed, "", "absent: 8"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "vocab_size", kComputed, "", "absent: 262144"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "sliding_window", kComputed, "", "absent: 512"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "layer_types", kComputed, "",
-                       "absent: each sixth layer is full; the last one always is"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "final_logit_softcapping", kComputed, "", "absent: none"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "global_head_dim", kComputed, "",
-                       "head_dim of layers that are full; absent: 512"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "num_global_key_value_heads", kComputed, "",
-                       "of layers that are full, with attention_k_eq_v; absent: "
-                       "num_key_value_heads"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "per_layer_config", kComputed, "",
-                       "both for each layer that is full, instead of these"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "attention_k_eq_v", kComputed, "",
-                       "values of layers that are full are their keys; absent: false"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "num_kv_shared_layers", kComputed, "",
-                       "the last ones, with the keys and values of others; absent: 0"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "use_double_wide_mlp", kComputed, "",
-                       "twice intermediate_size where keys are of another layer; absent: false"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "hidden_size_per_layer_input", kComputed, "",
-                       "absent: 256; 0: layers have no inputs of their own"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "vocab_size_per_layer_input", kComputed, "",
-                       "vocab_size, where layers have inputs; absent: 262144"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "enable_moe_block", kComputed, "",
-                       "experts beside the block of each layer; absent: false"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "num_experts", kComputed, "", "with enable_moe_block"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "top_k_experts", kComputed, "", "with enable_moe_block"),
-    SUBBYTE_CONFIG_KEY("gemma4_text", "moe_intermediate_size", kComputed, "",
-                       "with enable_moe_block"),
-    SUBBYTE_CONFIG_KEY("", "use_bidirectional_attention", kRefused, "\"vision\"", "later tokens"),
-    SUBBYTE_CONFIG_KEY("gemma4", "text_config", kComputed, "", "the config of the text model"),
-};
-
-constexpr json::KeyRule kRopeKeys[] = {
-    SUBBYTE_ROPE_KEY("partial_rotary_factor", kComputed, "", "of proportional; absent: 1"),
-};
-
-constexpr RopeKind kRopeKinds[] = {{"proportional", read_proportional_rope}};
 
 struct Own {
   Rope sliding_rope;
@@ -225,9 +180,46 @@ struct Own {
   bool operator==(const Own&) const = default;
 };
 
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+constexpr ConfigKey kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "hidden_activation", kComputed, "",
+                       "gelu_pytorch_tanh, which it is where it is absent"),
+    SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 512"),
+    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "",
+                       "absent: each sixth layer is full; the last one always is"),
+    SUBBYTE_CONFIG_KEY("", "final_logit_softcapping", kComputed, "", "absent: none"),
+    SUBBYTE_CONFIG_KEY("", "global_head_dim", kComputed, "",
+                       "head_dim of layers that are full; absent: 512"),
+    SUBBYTE_CONFIG_KEY("", "num_global_key_value_heads", kComputed, "",
+                       "of layers that are full, with attention_k_eq_v; absent: "
+                       "num_key_value_heads"),
+    SUBBYTE_CONFIG_KEY("", "per_layer_config", kComputed, "",
+                       "both for each layer that is full, instead of these"),
+    SUBBYTE_CONFIG_KEY("", "attention_k_eq_v", kComputed, "",
+                       "values of layers that are full are their keys; absent: false"),
+    SUBBYTE_CONFIG_KEY("", "num_kv_shared_layers", kComputed, "",
+                       "the last ones, with the keys and values of others; absent: 0"),
+    SUBBYTE_CONFIG_FLAG(Own, "", "use_double_wide_mlp", is_double_wide, false,
+                        "twice intermediate_size where keys are of another layer"),
+    SUBBYTE_CONFIG_KEY("", "hidden_size_per_layer_input", kComputed, "",
+                       "absent: 256; 0: layers have no inputs of their own"),
+    SUBBYTE_CONFIG_KEY("", "vocab_size_per_layer_input", kComputed, "",
+                       "vocab_size, where layers have inputs; absent: 262144"),
+    SUBBYTE_CONFIG_KEY("", "enable_moe_block", kComputed, "",
+                       "experts beside the block of each layer; absent: false"),
+    SUBBYTE_CONFIG_KEY("", "num_experts top_k_experts moe_intermediate_size", kComputed, "",
+                       "with enable_moe_block"),
+    SUBBYTE_CONFIG_KEY("", "use_bidirectional_attention", kRefused, "\"vision\"", "later tokens"),
+};
+
+constexpr json::KeyRule kRopeKeys[] = {
+    SUBBYTE_ROPE_KEY("partial_rotary_factor", kComputed, "", "of proportional; absent: 1"),
+};
+
+constexpr RopeKind kRopeKinds[] = {{"proportional", read_proportional_rope}};
+
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
   const Own& own = model.own.as<Own>();
-  const GgufArchitecture& gguf = kGguf[0];
+  const GgufArchitecture& gguf = architecture;
   const auto whole = [&](std::string_view name, int64_t number) {
     keys.whole(gguf.key(name), static_cast<uint32_t>(number));
   };
@@ -282,9 +274,8 @@ Status read_mixture(const json::Object& config, Own& own) {
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;
   model.windows.back() = 0;
+  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
   SUBBYTE_TRY(own.heads, read_layer_heads(config, model, kFullHeadDim));
-  SUBBYTE_TRY(const auto is_wide, config.boolean("use_double_wide_mlp"));
-  own.is_double_wide = is_wide.value_or(false);
   SUBBYTE_TRY(own.input_size, read_layer_input_size(config, model, kInputSize));
   SUBBYTE_CHECK(read_mixture(config, own));
   SUBBYTE_CHECK(read_ropes(config, model, own));
@@ -348,8 +339,6 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // Sources: the config.json files of google/gemma-4-*; tiny, and where added tokens begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied, experts, per token, expert size
     {"gemma4", "tiny", 256,  512,   6,  4,  2,  64,  8,    512,    480,    2048,   true},
     {"gemma4", "e2b",  1536, 6144,  35, 8,  1,  256, 512,  262144, 262000, 131072, true},
     {"gemma4", "e4b",  2560, 10240, 42, 8,  2,  256, 512,  262144, 262000, 131072, true},
@@ -360,63 +349,32 @@ constexpr ModelShape kShapes[] = {
 };
 // clang-format on
 
-/// What a shape has beside the sizes that all families have.
-struct More {
-  std::string_view arch, name;
-  int64_t full_every;
-  int64_t full_head_dim;
-  int64_t full_kv_heads;  // whose values are their keys; 0: as others
-  int64_t shared_layers;
-  bool is_double_wide;
-  int64_t input_size;
+constexpr ShapeKeys kShapeKeys[] = {
+    {"", "", R"({"hidden_act": "$none", "attention_k_eq_v": false, "enable_moe_block": false,
+                 "final_logit_softcapping": 30.0, "global_head_dim": 512,
+                 "hidden_activation": "gelu_pytorch_tanh", "hidden_size_per_layer_input": 0,
+                 "layer_types": "$each sssssf",
+                 "num_global_key_value_heads": null, "num_kv_shared_layers": 0,
+                 "sliding_window": "$window", "use_double_wide_mlp": false,
+                 "vocab_size_per_layer_input": "$vocabulary"})"},
+    {"", "tiny", R"({"global_head_dim": 128,
+                     "layer_types": "$each ssf"})"},
+    {"", "e2b", R"({"num_kv_shared_layers": "$layers-15",
+                    "layer_types": "$each ssssf"})"},
+    {"gemma4", "tiny", R"({"num_kv_shared_layers": "$layers-4"})"},
+    {"gemma4", "tiny e2b", R"({"use_double_wide_mlp": true})"},
+    {"gemma4", "e4b", R"({"num_kv_shared_layers": "$layers-24"})"},
+    {"gemma4", "tiny e2b e4b", R"({"hidden_size_per_layer_input": 256})"},
+    {"gemma4", "31b", R"({"attention_k_eq_v": true, "num_global_key_value_heads": 4})"},
+    {"gemma4-moe", "", R"({"attention_k_eq_v": true, "enable_moe_block": true,
+                           "num_experts": "$experts", "num_experts_per_tok": "$none",
+                           "num_global_key_value_heads": 2, "top_k_experts": "$per_token"})"},
+    {"gemma4-moe", "tiny", R"({"num_global_key_value_heads": 1,
+                               "layer_types": "$each ssff"})"},
 };
-constexpr More kMore[] = {{"gemma4", "tiny", 3, 128, 0, 2, true, 256},
-                          {"gemma4", "e2b", 5, 512, 0, 20, true, 256},
-                          {"gemma4", "e4b", 6, 512, 0, 18, false, 256},
-                          {"gemma4-moe", "tiny", 3, 128, 1, 0, false, 0},
-                          {"gemma4-moe", "26b-a4b", 6, 512, 2, 0, false, 0},
-                          {"gemma4", "31b", 6, 512, 4, 0, false, 0}};
-
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  const More& more = *std::ranges::find_if(
-      kMore, [&](const More& of) { return of.arch == shape.arch && of.name == shape.name; });
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
-  config.erase("hidden_act");
-  json::Value types = json::Value::array();
-  for (int64_t i = 0; i < layers; ++i) {
-    const bool is_full = (i + 1) % more.full_every == 0 || i + 1 == layers;
-    types.push_back(is_full ? "full_attention" : "sliding_attention");
-  }
-  // Fewer layers than a model has may leave none whose keys others could read.
-  const int64_t own = shape.layers - more.shared_layers;
-  const bool shares = more.shared_layers > 0 && layers > own;
-  config["attention_k_eq_v"] = more.full_kv_heads > 0;
-  config["enable_moe_block"] = shape.experts > 0;
-  if (shape.experts > 0) {
-    config["moe_intermediate_size"] = shape.expert_size;
-    config["num_experts"] = shape.experts;
-    config["top_k_experts"] = shape.per_token;
-  }
-  config["final_logit_softcapping"] = 30.0;
-  config["global_head_dim"] = more.full_head_dim;
-  config["hidden_activation"] = "gelu_pytorch_tanh";
-  config["hidden_size_per_layer_input"] = more.input_size;
-  config["layer_types"] = std::move(types);
-  config["num_global_key_value_heads"] =
-      more.full_kv_heads > 0 ? json::Value(more.full_kv_heads) : json::Value();
-  config["num_kv_shared_layers"] = shares ? layers - own : 0;
-  config["rope_parameters"] = {
-      {"full_attention", json::parse(kFullRope, "rope_parameters").value()},
-      {"sliding_attention", {{"rope_theta", kSlidingTheta}, {"rope_type", "default"}}}};
-  config["sliding_window"] = shape.window;
-  config["use_double_wide_mlp"] = more.is_double_wide;
-  config["vocab_size_per_layer_input"] = shape.vocabulary;
-  return config;
-}
 
 }  // namespace
 
-extern const ModelFamily gemma4_family;
 const ModelFamily gemma4_family = {.model_types = kModelTypes,
                                    .gguf = kGguf,
                                    .keys = kKeys,
@@ -425,6 +383,6 @@ const ModelFamily gemma4_family = {.model_types = kModelTypes,
                                    .read = read,
                                    .record = record,
                                    .shapes = kShapes,
-                                   .config_of = config_of};
+                                   .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

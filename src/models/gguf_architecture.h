@@ -73,7 +73,8 @@ struct GgufArchitecture {
   /// Adds all that no table says; nullptr: nothing. Codes: gguf.value.
   Status (*complete)(const GgufModel& model, json::Value& config) = nullptr;
   /// Its inverse: adds keys that no table has, and those that must be otherwise; nullptr: nothing.
-  void (*add_keys)(const ModelConfig& model, GgufKeys& keys) = nullptr;
+  void (*add_keys)(const GgufArchitecture& architecture, const ModelConfig& model,
+                   GgufKeys& keys) = nullptr;
   /// Says whether files of it hold a model of that model_type; the first row that does is written.
   /// nullptr: any.
   bool (*holds)(const ModelConfig& model) = nullptr;

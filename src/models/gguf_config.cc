@@ -225,6 +225,14 @@ Status add_vocabulary(const GgufModel& model, Value& config) {
                             fmt::format("{} tokens, as the embedding has", table->shape[0]));
 }
 
+/// A head and biases are seen by their tensors. Only some families read mlp_bias.
+void add_what_is_there(const GgufModel& model, Value& config) {
+  const auto has = [&](const char* tensor) { return model.find(tensor) != nullptr; };
+  config["tie_word_embeddings"] = !has("output.weight");
+  config["attention_bias"] = has("blk.0.attn_q.bias") || has("blk.0.attn_output.bias");
+  if (has("blk.0.ffn_down.bias")) config["mlp_bias"] = true;
+}
+
 }  // namespace
 
 Result<std::optional<int64_t>> gguf_integer(const GgufFile& file, std::string_view name) {
@@ -405,7 +413,7 @@ Result<Value> gguf_config(const GgufModel& model, const GgufArchitecture& archit
   SUBBYTE_CHECK(refuse(leave_drafts_out(file, config)));
   SUBBYTE_CHECK(refuse(add_heads(file, config)));
   SUBBYTE_CHECK(refuse(add_rotary_part(file, type->defaults, config)));
-  config["tie_word_embeddings"] = model.find("output.weight") == nullptr;
+  add_what_is_there(model, config);
   if (first) return *first;
   if (architecture.complete != nullptr) SUBBYTE_CHECK(architecture.complete(model, config));
   return config;

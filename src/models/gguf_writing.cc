@@ -200,7 +200,7 @@ Status add_gguf_config(const GgufArchitecture& architecture, const ModelConfig& 
   keys.text("general.architecture", architecture.name);
   keys.text("general.type", "model");
   keys.whole("general.quantization_version", 2);
-  if (architecture.add_keys != nullptr) architecture.add_keys(model, keys);
+  if (architecture.add_keys != nullptr) architecture.add_keys(architecture, model, keys);
   Writer writer(architecture, model, keys);
   if (architecture.gating != 1) {
     keys.whole(architecture.key("expert_gating_func"), whole(architecture.gating));

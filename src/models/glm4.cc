@@ -4,6 +4,7 @@
 
 #include "models/config_keys.h"
 #include "models/model_family.h"
+#include "models/rope_config.h"
 #include "models/step_recorder.h"
 
 namespace subbyte {
@@ -31,24 +32,12 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"ffn_up", "mlp.gate_up_proj"},
 };
 
-/// Rows of heads lie in files as they turn.
-Status complete_gguf(const GgufModel& model, json::Value& config) {
-  config["attention_bias"] = model.find("blk.0.attn_q.bias") != nullptr;
-  return {};
-}
-
 constexpr GgufArchitecture kGguf[] = {
-    {.name = "glm4", .model_type = "glm4", .tensors = kGgufTensors, .complete = complete_gguf}};
+    {.name = "glm4", .model_type = "glm4", .tensors = kGgufTensors}};
 
-constexpr json::ScopedRule kKeys[] = {
+constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "attention_bias", kComputed, "", "of q, k and v; absent: true"),
-    SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kComputed, "",
-                       "absent: 0.5; that of rope_parameters counts before it"),
     SUBBYTE_CONFIG_KEY("", "eos_token_id", kComputed, "", "absent: 151329, 151336 and 151338"),
-};
-
-constexpr json::KeyRule kRopeKeys[] = {
-    SUBBYTE_ROPE_KEY("partial_rotary_factor", kComputed, "", "absent: that beside the section"),
 };
 
 Status read(const json::Object& /*config*/, ModelConfig& model) {
@@ -70,33 +59,28 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // tokens begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied
     {"glm4", "tiny", 256,  512,   2,  4,  2, 64,  0, 512,    480,    2048,  false},
     {"glm4", "9b",   4096, 13696, 40, 32, 2, 128, 0, 151552, 151329, 32768, false},
     {"glm4", "32b",  6144, 23040, 61, 48, 2, 128, 0, 151552, 151329, 32768, false},
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
-  config["attention_bias"] = shape.hidden != 6144;
-  config["partial_rotary_factor"] = 0.5;
-  config["rms_norm_eps"] = 1e-5;
-  config["rope_theta"] = 10000.0;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"", "", R"({"attention_bias": true, "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-5,
+                 "rope_theta": 10000.0})"},
+    {"", "32b", R"({"attention_bias": false})"},
+};
 
 }  // namespace
 
-extern const ModelFamily glm4_family;
 const ModelFamily glm4_family = {.model_types = kModelTypes,
                                  .gguf = kGguf,
                                  .keys = kKeys,
-                                 .rope_keys = kRopeKeys,
+                                 .shared_keys = {kPartKeys},
+                                 .rope_keys = kPartRopeKeys,
                                  .read = read,
                                  .record = record,
                                  .shapes = kShapes,
-                                 .config_of = config_of};
+                                 .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

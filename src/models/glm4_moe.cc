@@ -4,13 +4,12 @@
 
 #include "models/expert_config.h"
 #include "models/model_family.h"
-#include "models/shared_keys.h"
+#include "models/rope_config.h"
 #include "models/step_recorder.h"
 
 namespace subbyte {
 namespace {
 
-constexpr double kRotaryFraction = 0.5;
 constexpr Routing kRouting = {
     .scores = Routing::Scores::kSigmoid, .added = 1e-20f, .groups_by_two = true};
 
@@ -20,7 +19,7 @@ constexpr ModelType kModelTypes[] = {{.name = "glm4_moe",
                                                    .kv_heads = 8,
                                                    .max_positions = 131072,
                                                    .rms_norm_eps = 1e-5,
-                                                   .rotary_fraction = kRotaryFraction}}};
+                                                   .rotary_fraction = 0.5}}};
 
 constexpr GgufKeyRule kGgufKeys[] = {
     {"expert_count", "n_routed_experts"},
@@ -32,21 +31,10 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {"leading_dense_block_count", "first_k_dense_replace", "0"},
 };
 constexpr GgufTensorRule kGgufTensors[] = {
-    {"attn_q_norm", "self_attn.q_norm"},
-    {"attn_k_norm", "self_attn.k_norm"},
     {"post_attention_norm", "post_attention_layernorm"},
-    {"ffn_gate_inp", "mlp.gate"},
-    {"exp_probs_b", "mlp.gate.e_score_correction_bias!.bias"},
-    {"ffn_gate_exps", "mlp.experts.gate_proj", GgufChange::kExperts},
-    {"ffn_up_exps", "mlp.experts.up_proj", GgufChange::kExperts},
-    {"ffn_down_exps", "mlp.experts.down_proj", GgufChange::kExperts},
-    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
-    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
-    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
 };
 
 Status complete_gguf(const GgufModel& model, json::Value& config) {
-  config["attention_bias"] = model.find("blk.0.attn_q.bias") != nullptr;
   config["use_qk_norm"] = model.find("blk.0.attn_q_norm.weight") != nullptr;
   return {};
 }
@@ -58,16 +46,6 @@ constexpr GgufArchitecture kGguf[] = {{.name = "glm4moe",
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf}};
 
-constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "absent: 10944"),
-    SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kComputed, "",
-                       "absent: 0.5; that of rope_parameters counts before it"),
-    SUBBYTE_CONFIG_KEY("", "use_qk_norm", kComputed, "", "absent: false"),
-};
-constexpr json::KeyRule kRopeKeys[] = {
-    SUBBYTE_ROPE_KEY("partial_rotary_factor", kComputed, "", "absent: that beside the section"),
-};
-
 struct Own {
   bool has_head_norms = false;
   ExpertConfig experts;
@@ -75,6 +53,9 @@ struct Own {
   bool operator==(const Own&) const = default;
 };
 
+constexpr ConfigKey kKeys[] = {
+    SUBBYTE_CONFIG_FLAG(Own, "", "use_qk_norm", has_head_norms, false, ""),
+};
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;
   own.experts = {
@@ -82,8 +63,7 @@ Status read(const json::Object& config, ModelConfig& model) {
   SUBBYTE_CHECK(read_routed_experts(config, own.experts));
   SUBBYTE_TRY(own.experts.layers,
               read_layers_after(config, "first_k_dense_replace", 1, model.num_layers));
-  SUBBYTE_TRY(const auto norms, config.boolean("use_qk_norm"));
-  own.has_head_norms = norms.value_or(false);
+  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
   model.own = FamilyConfig(std::move(own));
   return {};
 }
@@ -102,11 +82,7 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // Sources: the config.json files of zai-org/GLM-4.5*; tiny is ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied,
-    //             experts, experts of a token, inner of an expert
-    {"glm4-moe", "tiny",      256,  512,   3,  4,  2, 64,  0, 512,    480,    2048,   false,
-     8,   2, 128},
+    {"glm4-moe", "tiny", 256, 512, 3, 4, 2, 64, 0, 512, 480, 2048, false, 8, 2, 128},
     {"glm4-moe", "106b-a12b", 4096, 10944, 46, 96, 8, 128, 0, 151552, 151329, 131072, false,
      128, 8, 1408},
     {"glm4-moe", "355b-a32b", 5120, 12288, 92, 96, 8, 128, 0, 151552, 151329, 131072, false,
@@ -114,35 +90,25 @@ constexpr ModelShape kShapes[] = {
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
-  config["attention_bias"] = true;
-  config["first_k_dense_replace"] = shape.hidden == 5120 ? 3 : 1;
-  config["moe_intermediate_size"] = shape.expert_size;
-  config["n_group"] = 1;
-  config["n_routed_experts"] = shape.experts;
-  config["n_shared_experts"] = 1;
-  config["norm_topk_prob"] = true;
-  config["num_experts_per_tok"] = shape.per_token;
-  config["partial_rotary_factor"] = kRotaryFraction;
-  config["rope_theta"] = 1000000;
-  config["routed_scaling_factor"] = shape.hidden == 4096 ? 1.0 : 2.5;
-  config["topk_group"] = 1;
-  config["use_qk_norm"] = shape.hidden == 5120;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"", "", R"({"attention_bias": true, "first_k_dense_replace": 1, "n_group": 1,
+                 "n_routed_experts": "$experts", "n_shared_experts": 1, "norm_topk_prob": true,
+                 "partial_rotary_factor": 0.5, "rope_theta": 1000000,
+                 "routed_scaling_factor": 2.5, "topk_group": 1, "use_qk_norm": false})"},
+    {"", "106b-a12b", R"({"routed_scaling_factor": 1.0})"},
+    {"", "355b-a32b", R"({"first_k_dense_replace": 3, "use_qk_norm": true})"},
+};
 
 }  // namespace
 
-extern const ModelFamily glm4_moe_family;
 const ModelFamily glm4_moe_family = {.model_types = kModelTypes,
                                      .gguf = kGguf,
                                      .keys = kKeys,
-                                     .shared_keys = {kRoutedExpertKeys},
-                                     .rope_keys = kRopeKeys,
+                                     .shared_keys = {kRoutedExpertKeys, kPartKeys},
+                                     .rope_keys = kPartRopeKeys,
                                      .read = read,
                                      .record = record,
                                      .shapes = kShapes,
-                                     .config_of = config_of};
+                                     .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

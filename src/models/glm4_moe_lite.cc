@@ -4,7 +4,6 @@
 
 #include "models/latent_config.h"
 #include "models/model_family.h"
-#include "models/shared_keys.h"
 
 namespace subbyte {
 namespace {
@@ -19,7 +18,7 @@ constexpr ModelType kModelTypes[] = {{.name = "glm4_moe_lite",
                                                    .rms_norm_eps = 1e-5,
                                                    .eos = 1}}};
 
-constexpr json::ScopedRule kKeys[] = {
+constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "mlp_layer_types", kComputed, "", "absent: dense, then sparse"),
     SUBBYTE_CONFIG_KEY("", "first_k_dense_replace", kRefused, "1", "mlp_layer_types says it"),
 };
@@ -40,32 +39,21 @@ Status read(const json::Object& config, ModelConfig& model) {
 // Sources: the config.json of zai-org/GLM-4.7-Flash; tiny, and where added tokens begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, numbers that turn, window, vocabulary,
-    //             first added token, positions, tied,
-    //             experts, experts of a token, inner of an expert
-    {"glm4-moe-lite", "tiny",      256,  512,   2,  4,   4,   32, 0, 512,    480,    2048,   false,
-     8, 2, 128},
+    {"glm4-moe-lite", "tiny", 256, 512, 2, 4, 4, 32, 0, 512, 480, 2048, false, 8, 2, 128},
     {"glm4-moe-lite", "4.7-flash", 2048, 10240, 47, 20,  20,  64, 0, 154880, 154820, 202752, false,
      64, 4, 1536},
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  const bool is_tiny = shape.hidden == 256;
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
-  const LatentConfig latent =
-      is_tiny ? LatentConfig{.query_rank = 128, .rank = 128, .nope = 64, .value = 64}
-              : LatentConfig{.query_rank = 768, .nope = 192, .value = 256};
-  add_latent_shape(shape, latent, config);
-  config["n_shared_experts"] = 1;
-  config["rope_theta"] = 1000000.0;
-  config["routed_scaling_factor"] = 1.8;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    kLatentShape,
+    {"", "", R"({"q_lora_rank": 768, "qk_nope_head_dim": 192, "v_head_dim": 256,
+                 "routed_scaling_factor": 1.8, "rope_theta": 1000000.0})"},
+    kTinyLatentShape,
+};
 
 }  // namespace
 
-extern const ModelFamily glm4_moe_lite_family;
 const ModelFamily glm4_moe_lite_family = {.model_types = kModelTypes,
                                           .keys = kKeys,
                                           .shared_keys = {kRoutedExpertKeys, kLatentKeys},
@@ -73,6 +61,6 @@ const ModelFamily glm4_moe_lite_family = {.model_types = kModelTypes,
                                           .read = read,
                                           .record = record_latent_step,
                                           .shapes = kShapes,
-                                          .config_of = config_of};
+                                          .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

@@ -38,9 +38,6 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"attn_sinks", "self_attn.sinks!.weight"},
     {"post_attention_norm", "post_attention_layernorm"},
     {"ffn_gate_inp", "mlp.router"},
-    {"ffn_gate_exps", "mlp.experts.gate_proj", GgufChange::kExperts},
-    {"ffn_up_exps", "mlp.experts.up_proj", GgufChange::kExperts},
-    {"ffn_down_exps", "mlp.experts.down_proj", GgufChange::kExperts},
 };
 
 /// YaRN of gpt-oss does not round where its ramp begins and ends. Where a file says nothing of a
@@ -60,21 +57,6 @@ constexpr GgufArchitecture kGguf[] = {{.name = "gpt-oss",
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf}};
 
-constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "",
-                       "absent: YaRN by 32 of 4096 positions"),
-    SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 128"),
-    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: every other layer slides"),
-    SUBBYTE_CONFIG_KEY("", "num_local_experts", kComputed, "", "must be there"),
-    SUBBYTE_CONFIG_KEY("", "num_experts", kComputed, "", "num_local_experts, older"),
-    SUBBYTE_CONFIG_KEY("", "num_experts_per_tok", kComputed, "", "must be there"),
-    SUBBYTE_CONFIG_KEY("", "experts_per_token", kComputed, "",
-                       "num_experts_per_tok, where that one is absent"),
-    SUBBYTE_CONFIG_KEY("", "swiglu_limit", kComputed, "", "absent: 7"),
-    SUBBYTE_CONFIG_KEY("", "swiglu_alpha", kComputed, "", "absent: 1.702"),
-    SUBBYTE_CONFIG_KEY("", "initial_context_length", kIgnored, "", "of OpenAI's own files"),
-};
-
 /// Experts of each layer, and their clamped SwiGLU.
 struct Own {
   int64_t experts = 0;
@@ -83,6 +65,20 @@ struct Own {
   float limit = 0;
 
   bool operator==(const Own&) const = default;
+};
+
+constexpr ConfigKey kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "",
+                       "absent: YaRN by 32 of 4096 positions"),
+    SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 128"),
+    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: every other layer slides"),
+    SUBBYTE_CONFIG_KEY("", "num_local_experts num_experts_per_tok", kComputed, "", "must be there"),
+    SUBBYTE_CONFIG_KEY("", "num_experts", kComputed, "", "num_local_experts, older"),
+    SUBBYTE_CONFIG_KEY("", "experts_per_token", kComputed, "",
+                       "num_experts_per_tok, where that one is absent"),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "swiglu_limit", limit, 7, 1e-3, 1e6, ""),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "swiglu_alpha", alpha, 1.702, 1e-3, 1e3, ""),
+    SUBBYTE_CONFIG_KEY("", "initial_context_length", kIgnored, "", "of OpenAI's own files"),
 };
 
 void record(const ModelConfig& config, StepRecorder& step) {
@@ -110,10 +106,7 @@ Status read(const json::Object& config, ModelConfig& model) {
   SUBBYTE_TRY(const auto key, one_name(config, {"num_experts_per_tok", "experts_per_token"},
                                        "config.contradiction"));
   SUBBYTE_TRY(own.per_token, config.required_integer(key, 1, own.experts));
-  SUBBYTE_TRY(const auto limit, config.number("swiglu_limit", 1e-3, 1e6));
-  SUBBYTE_TRY(const auto alpha, config.number("swiglu_alpha", 1e-3, 1e3));
-  own.alpha = static_cast<float>(alpha.value_or(1.702));
-  own.limit = static_cast<float>(limit.value_or(7.0));
+  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
   model.own = FamilyConfig(own);
   return {};
 }
@@ -121,44 +114,27 @@ Status read(const json::Object& config, ModelConfig& model) {
 // Sources: the config.json files of openai/gpt-oss-*; tiny is ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied,
-    //             experts, experts of a token, inner of an expert
-    {"gpt-oss", "tiny", 128,  128,  4,  4,  2, 32, 8,   512,    480,    2048,   false,
-     8, 4, 128},
-    {"gpt-oss", "20b",  2880, 2880, 24, 64, 8, 64, 128, 201088, 199998, 131072, false,
-     32, 4, 2880},
+    {"gpt-oss", "tiny", 128, 128, 4, 4, 2, 32, 8, 512, 480, 2048, false, 8, 4, 128},
+    {"gpt-oss", "20b", 2880, 2880, 24, 64, 8, 64, 128, 201088, 199998, 131072, false, 32, 4, 2880},
     {"gpt-oss", "120b", 2880, 2880, 36, 64, 8, 64, 128, 201088, 199998, 131072, false,
      128, 4, 2880},
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value types = json::Value::array();
-  for (int64_t i = 0; i < layers; ++i) {
-    types.push_back(i % 2 == 0 ? "sliding_attention" : "full_attention");
-  }
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
-  config["attention_bias"] = true;
-  config["experts_per_token"] = shape.per_token;
-  config["initial_context_length"] = 4096;
-  config["layer_types"] = types;
-  config["num_experts_per_tok"] = shape.per_token;
-  config["num_local_experts"] = shape.experts;
-  config["output_router_logits"] = false;
-  config["rope_scaling"] = {{"beta_fast", 32.0},   {"beta_slow", 1.0},
-                            {"factor", 32.0},      {"original_max_position_embeddings", 4096},
-                            {"rope_type", "yarn"}, {"truncate", false}};
-  config["rope_theta"] = 150000;
-  config["router_aux_loss_coef"] = 0.9;
-  config["sliding_window"] = shape.window;
-  config["swiglu_limit"] = 7.0;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"", "", R"({"attention_bias": true, "experts_per_token": "$per_token",
+                 "initial_context_length": 4096, "moe_intermediate_size": "$none",
+                 "layer_types": "$each sf",
+                 "num_local_experts": "$experts", "output_router_logits": false,
+                 "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0,
+                                  "original_max_position_embeddings": 4096, "rope_type": "yarn",
+                                  "truncate": false},
+                 "rope_theta": 150000, "router_aux_loss_coef": 0.9, "sliding_window": "$window",
+                 "swiglu_limit": 7.0})"},
+};
 
 }  // namespace
 
-extern const ModelFamily gpt_oss_family;
 const ModelFamily gpt_oss_family = {.model_types = kModelTypes,
                                     .containers = kContainers,
                                     .gguf = kGguf,
@@ -168,6 +144,6 @@ const ModelFamily gpt_oss_family = {.model_types = kModelTypes,
                                     .record = record,
                                     .chat = kChat,
                                     .shapes = kShapes,
-                                    .config_of = config_of};
+                                    .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

@@ -99,7 +99,7 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
   return {};
 }
 
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys);
 bool has_experts(const ModelConfig& model);
 
 constexpr GgufArchitecture kGguf[] = {{.name = "granitehybrid",
@@ -118,34 +118,6 @@ constexpr GgufArchitecture kGguf[] = {{.name = "granitehybrid",
                                        .complete = complete_gguf,
                                        .add_keys = add_gguf_keys}};
 
-constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "of experts; absent: 11008"),
-    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: all are blocks of Mamba 2"),
-    SUBBYTE_CONFIG_KEY("", "layers_block_type", kComputed, "", "the older name of layer_types"),
-    SUBBYTE_CONFIG_KEY("", "position_embedding_type", kComputed, "",
-                       "\"rope\": heads turn; else and absent: they do not"),
-    SUBBYTE_CONFIG_KEY("", "num_local_experts", kComputed, "", "0: none; absent: 8"),
-    SUBBYTE_CONFIG_KEY("", "num_experts_per_tok", kComputed, "", "absent: 2"),
-    SUBBYTE_CONFIG_KEY("", "shared_intermediate_size", kComputed, "", "absent: 1024"),
-    SUBBYTE_CONFIG_KEY("", "embedding_multiplier", kComputed, "", "absent: 1"),
-    SUBBYTE_CONFIG_KEY("", "residual_multiplier", kComputed, "", "absent: 1"),
-    SUBBYTE_CONFIG_KEY("", "attention_multiplier", kComputed, "", "of scores; absent: 1"),
-    SUBBYTE_CONFIG_KEY("", "logits_scaling", kComputed, "", "logits are divided by it; absent: 1"),
-    SUBBYTE_CONFIG_KEY("", "mamba_n_heads", kComputed, "", "absent: 128"),
-    SUBBYTE_CONFIG_KEY("", "mamba_d_head", kComputed, "", "absent: as mamba_expand says"),
-    SUBBYTE_CONFIG_KEY("", "mamba_expand", kComputed, "", "absent: 2"),
-    SUBBYTE_CONFIG_KEY("", "mamba_n_groups", kComputed, "", "of B and C; absent: 1"),
-    SUBBYTE_CONFIG_KEY("", "mamba_d_state", kComputed, "", "absent: 256"),
-    SUBBYTE_CONFIG_KEY("", "mamba_d_conv", kComputed, "", "taps of the filters; absent: 4"),
-    SUBBYTE_CONFIG_KEY("", "mamba_conv_bias", kComputed, "", "absent: true"),
-    SUBBYTE_CONFIG_KEY("", "mamba_proj_bias", kComputed, "", "absent: false"),
-    SUBBYTE_CONFIG_KEY("", "mamba_chunk_size", kComputed, "", "of the reference: only looked at"),
-    SUBBYTE_CONFIG_KEY("", "time_step_limit", kComputed, "", "absent: from 0 on"),
-    SUBBYTE_CONFIG_KEY("", "normalization_function", kIgnored, "", "norms are those of Granite"),
-    SUBBYTE_CONFIG_KEY("", "router_aux_loss_coef", kIgnored, "", "of training"),
-    SUBBYTE_CONFIG_KEY("", "init_method", kIgnored, "", "of training"),
-};
-
 struct Own {
   std::vector<bool> attends;  // [num_layers]; the others are blocks of Mamba 2
   MambaConfig mamba;
@@ -156,9 +128,28 @@ struct Own {
   float embedding_factor = 1;
   float residual_factor = 1;
   float score_scale = 1;
-  float logit_factor = 1;
+  float logits_scaling = 1;
 
   bool operator==(const Own&) const = default;
+};
+
+constexpr ConfigKey kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "of experts; absent: 11008"),
+    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: all are blocks of Mamba 2"),
+    SUBBYTE_CONFIG_KEY("", "layers_block_type", kComputed, "", "the older name of layer_types"),
+    SUBBYTE_CONFIG_KEY("", "position_embedding_type", kComputed, "",
+                       "\"rope\": heads turn; else and absent: they do not"),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "num_local_experts", experts, 8, 0, kMaxExperts, "0: none"),
+    SUBBYTE_CONFIG_KEY("", "num_experts_per_tok", kComputed, "", "absent: 2"),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "shared_intermediate_size", shared_inner, 1024, 1, kMaxWidth,
+                          ""),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "embedding_multiplier", embedding_factor, 1, 1e-6, 1e6, ""),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "residual_multiplier", residual_factor, 1, 1e-6, 1e6, ""),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "attention_multiplier", score_scale, 1, 1e-6, 1e6, "of scores"),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "logits_scaling", logits_scaling, 1, 1e-6, 1e6,
+                          "logits are divided by it"),
+    SUBBYTE_CONFIG_KEY("", "normalization_function", kIgnored, "", "norms are those of Granite"),
+    SUBBYTE_CONFIG_KEY("", "router_aux_loss_coef init_method", kIgnored, "", "of training"),
 };
 
 bool has_experts(const ModelConfig& model) {
@@ -166,53 +157,33 @@ bool has_experts(const ModelConfig& model) {
 }
 
 /// Without experts the block has the size that they would have.
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
   const Own& own = model.own.as<Own>();
-  add_gguf_mambas(kGguf[0], own.mamba.shape, own.attends, model.num_kv_heads, keys);
-  keys.flag(kGguf[0].key("rope.scaling.finetuned"), own.turns);
-  keys.number(kGguf[0].key("attention.scale"), own.score_scale);
+  add_gguf_mambas(architecture, own.mamba.shape, own.attends, model.num_kv_heads, keys);
+  keys.flag(architecture.key("rope.scaling.finetuned"), own.turns);
+  keys.number(architecture.key("attention.scale"), own.score_scale);
   const auto inner = static_cast<uint32_t>(own.shared_inner);
-  keys.whole(kGguf[0].key("expert_shared_feed_forward_length"), inner);
-  if (own.experts == 0) keys.whole(kGguf[0].key("feed_forward_length"), inner);
-  if (own.experts == 0) keys.whole(kGguf[0].key("expert_count"), 0);
-  keys.whole(kGguf[0].key("expert_used_count"), static_cast<uint32_t>(own.per_token));
-}
-
-Status read_factors(const json::Object& config, Own& own) {
-  const auto factor = [&](const char* key) -> Result<double> {
-    SUBBYTE_TRY(const auto value, config.number(key, 1e-6, 1e6));
-    return value.value_or(1);
-  };
-  SUBBYTE_TRY(const double embedding, factor("embedding_multiplier"));
-  SUBBYTE_TRY(const double residual, factor("residual_multiplier"));
-  SUBBYTE_TRY(const double scores, factor("attention_multiplier"));
-  SUBBYTE_TRY(const double logits, factor("logits_scaling"));
-  own.embedding_factor = static_cast<float>(embedding);
-  own.residual_factor = static_cast<float>(residual);
-  own.score_scale = static_cast<float>(scores);
-  own.logit_factor = static_cast<float>(1 / logits);
-  return {};
+  keys.whole(architecture.key("expert_shared_feed_forward_length"), inner);
+  if (own.experts == 0) keys.whole(architecture.key("feed_forward_length"), inner);
+  if (own.experts == 0) keys.whole(architecture.key("expert_count"), 0);
+  keys.whole(architecture.key("expert_used_count"), static_cast<uint32_t>(own.per_token));
 }
 
 Status read(const json::Object& config, ModelConfig& model) {
   constexpr std::string_view kKinds[] = {"linear_attention", "full_attention", "mamba",
                                          "attention"};
   Own own;
-  SUBBYTE_CHECK(read_factors(config, own));
-  SUBBYTE_TRY(own.mamba, read_mamba(config, {}, model));
+  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
+  SUBBYTE_TRY(own.mamba, read_mamba(config, model));
   SUBBYTE_TRY(const auto key,
               one_name(config, {"layer_types", "layers_block_type"}, "config.contradiction"));
   SUBBYTE_TRY(const auto kinds, read_layer_kinds(config, key, kKinds, model.num_layers));
   own.attends.assign(static_cast<std::size_t>(model.num_layers), false);
   for (int64_t i = 0; kinds && i < model.num_layers; ++i) own.attends[i] = (*kinds)[i] % 2 == 1;
-  SUBBYTE_TRY(const auto experts, config.integer("num_local_experts", 0, kMaxExperts));
-  own.experts = experts.value_or(8);
   const int64_t most = own.experts > 0 ? own.experts : kMaxExperts;
   SUBBYTE_TRY(const auto per_token, config.integer("num_experts_per_tok", own.experts > 0, most));
-  SUBBYTE_TRY(const auto shared, config.integer("shared_intermediate_size", 1, kMaxWidth));
   SUBBYTE_TRY(const auto positions, config.string("position_embedding_type"));
   own.per_token = per_token.value_or(2);
-  own.shared_inner = shared.value_or(1024);
   own.turns = positions == "rope";
   model.own = FamilyConfig(std::move(own));
   return {};
@@ -257,13 +228,11 @@ ValueId second_block(const ModelConfig& config, StepRecorder& step, ValueId h) {
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
-  // One by which nothing turns has angles of 0.
-  const auto none = std::vector<double>(static_cast<std::size_t>(config.head_dim / 2), 0.0);
-  const auto rope = own.turns ? step.rope() : std::make_shared<const Rope>(none);
+  const auto rope = own.turns ? step.rope() : nullptr;
   record_usual_step(
       config, step,
       {.stream = {.embedding_factor = own.embedding_factor, .residual_factor = own.residual_factor},
-       .logits = {.factor = own.logit_factor},
+       .logits = {.factor = 1 / own.logits_scaling},
        .first = [&](ValueId h, int64_t i) { return first_block(config, step, rope, h, i); },
        .second = [&](ValueId h, int64_t) { return second_block(config, step, h); }});
 }
@@ -274,54 +243,33 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied, experts, of a token, their size
-    {"granitemoehybrid", "tiny",   256,  256, 2,  4,  2, 64,  0, 512,    480,    2048,   true, 4,
-     2, 256},
+    {"granitemoehybrid", "tiny", 256, 256, 2, 4, 2, 64, 0, 512, 480, 2048, true, 4, 2, 256},
     {"granitemoehybrid", "h-tiny", 1536, 512, 40, 12, 4, 128, 0, 100352, 100256, 131072, true, 64,
      6, 512},
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  const bool is_tiny = shape.hidden < 1024;
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
-  config.erase("head_dim");
-  json::Value types = json::Value::array();
-  for (int64_t i = 0; i < layers; ++i) {
-    const bool attends = is_tiny ? i % 2 == 1 : i % 10 == 5;
-    types.push_back(attends ? "attention" : "mamba");
-  }
-  config["attention_multiplier"] = 1.0 / static_cast<double>(shape.head_dim);
-  config["embedding_multiplier"] = 12.0;
-  config["layer_types"] = types;
-  config["logits_scaling"] = 6.0;
-  config["mamba_chunk_size"] = 256;
-  config["mamba_conv_bias"] = true;
-  config["mamba_d_conv"] = 4;
-  config["mamba_d_head"] = 64;
-  config["mamba_d_state"] = 128;
-  config["mamba_expand"] = 2;
-  config["mamba_n_groups"] = 1;
-  config["mamba_n_heads"] = 2 * shape.hidden / 64;
-  config["mamba_proj_bias"] = false;
-  config["num_experts_per_tok"] = shape.per_token;
-  config["num_local_experts"] = shape.experts;
-  config["position_embedding_type"] = "nope";
-  config["residual_multiplier"] = 0.22;
-  config["shared_intermediate_size"] = 2 * shape.expert_size;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    kMambaShape,
+    {"", "", R"({"head_dim": "$none", "attention_multiplier": 0.0078125,
+                 "embedding_multiplier": 12.0, "logits_scaling": 6.0,
+                 "layer_types": "$each mmmmmammmm",
+                 "moe_intermediate_size": "$none", "num_local_experts": "$experts",
+                 "position_embedding_type": "nope", "residual_multiplier": 0.22,
+                 "shared_intermediate_size": "$expert_size*2"})"},
+    {"", "tiny", R"({"attention_multiplier": 0.015625,
+                     "layer_types": "$each ma"})"},
+};
 
 }  // namespace
 
-extern const ModelFamily granitemoehybrid_family;
 const ModelFamily granitemoehybrid_family = {.model_types = kModelTypes,
                                              .gguf = kGguf,
                                              .keys = kKeys,
+                                             .shared_keys = {kMambaKeys},
                                              .read = read,
                                              .record = record,
                                              .shapes = kShapes,
-                                             .config_of = config_of};
+                                             .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

@@ -28,9 +28,10 @@ constexpr ModelType kModelTypes[] = {{.name = "hunyuan_v1_dense",
 constexpr const ModelType& kMoe = kModelTypes[1];
 constexpr const char* kChosen = "moe_topk";
 
-constexpr json::ScopedRule kKeys[] = {
+constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "attention_head_dim", kIgnored, "", "head_dim says it"),
-    SUBBYTE_CONFIG_KEY("", "cla_share_factor", kIgnored, "", "each layer has keys of its own"),
+    SUBBYTE_CONFIG_KEY("", "cla_share_factor use_cla", kIgnored, "",
+                       "each layer has keys of its own"),
     SUBBYTE_CONFIG_KEY("", "eod_token_id", kIgnored, "", "eos_token_id ends a text"),
     SUBBYTE_CONFIG_KEY("", "mlp_bias", kIgnored, "", "there are none"),
     SUBBYTE_CONFIG_KEY("", "norm_type", kIgnored, "", "all are RMS norms"),
@@ -42,26 +43,19 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("hunyuan_v1_moe", "moe_topk", kComputed, "",
                        "experts of a token, or a list of the same for each layer; absent: 1"),
     SUBBYTE_CONFIG_KEY("hunyuan_v1_moe", "num_experts_per_tok", kComputed, "", "moe_topk"),
-    SUBBYTE_CONFIG_KEY("hunyuan_v1_moe", "moe_intermediate_size", kIgnored, "",
+    SUBBYTE_CONFIG_KEY("hunyuan_v1_moe", "moe_intermediate_size num_shared_expert", kIgnored, "",
                        "intermediate_size says it"),
     SUBBYTE_CONFIG_KEY("hunyuan_v1_moe", "moe_layer_num_skipped", kIgnored, "",
                        "all layers have experts"),
-    SUBBYTE_CONFIG_KEY("hunyuan_v1_moe", "num_shared_expert", kIgnored, "",
-                       "intermediate_size says it"),
     SUBBYTE_CONFIG_KEY("hunyuan_v1_moe", "use_mixed_mlp_moe", kIgnored, "",
                        "experts always have a block beside them"),
-    SUBBYTE_CONFIG_KEY("hunyuan_v1_moe", "norm_topk_prob", kIgnored, "",
+    SUBBYTE_CONFIG_KEY("hunyuan_v1_moe", "norm_topk_prob routed_scaling_factor", kIgnored, "",
                        "weights always add up to 1"),
-    SUBBYTE_CONFIG_KEY("hunyuan_v1_moe", "routed_scaling_factor", kIgnored, "",
-                       "weights always add up to 1"),
-    SUBBYTE_CONFIG_KEY("hunyuan_v1_moe", "group_limited_greedy", kIgnored, "",
+    SUBBYTE_CONFIG_KEY("hunyuan_v1_moe", "group_limited_greedy n_group topk_group", kIgnored, "",
                        "experts are in no groups"),
-    SUBBYTE_CONFIG_KEY("hunyuan_v1_moe", "n_group", kIgnored, "", "experts are in no groups"),
-    SUBBYTE_CONFIG_KEY("hunyuan_v1_moe", "topk_group", kIgnored, "", "experts are in no groups"),
     SUBBYTE_CONFIG_KEY("hunyuan_v1_moe", "use_mla", kIgnored, "", "attention is by groups"),
     SUBBYTE_CONFIG_KEY("", "org_vocab_size", kIgnored, "", "vocab_size says it"),
     SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "how it is computed"),
-    SUBBYTE_CONFIG_KEY("", "use_cla", kIgnored, "", "each layer has keys of its own"),
     SUBBYTE_CONFIG_KEY("", "use_qk_norm", kIgnored, "", "all heads have their norms"),
 };
 
@@ -103,33 +97,24 @@ constexpr GgufTensorRule kGgufMoeTensors[] = {
     {"ffn_down_shexp", "mlp.shared_mlp.down_proj"},
 };
 
-/// The base is the larger one.
-Status complete_gguf(const GgufModel& model, json::Value& config) {
-  config["attention_bias"] = model.find("blk.0.attn_q.bias") != nullptr;
-  return {};
-}
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys);
 
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys);
-
-constexpr GgufArchitecture kGguf[] = {{.name = "hunyuan-dense",
-                                       .model_type = "hunyuan_v1_dense",
-                                       .tensors = kGgufTensors,
-                                       .complete = complete_gguf},
-                                      {.name = "hunyuan-moe",
-                                       .model_type = "hunyuan_v1_moe",
-                                       .keys = kGgufMoeKeys,
-                                       .tensors = kGgufTensors,
-                                       .own_tensors = kGgufMoeTensors,
-                                       .complete = complete_gguf,
-                                       .add_keys = add_gguf_keys}};
+constexpr GgufArchitecture kGguf[] = {
+    {.name = "hunyuan-dense", .model_type = "hunyuan_v1_dense", .tensors = kGgufTensors},
+    {.name = "hunyuan-moe",
+     .model_type = "hunyuan_v1_moe",
+     .keys = kGgufMoeKeys,
+     .tensors = kGgufTensors,
+     .own_tensors = kGgufMoeTensors,
+     .add_keys = add_gguf_keys}};
 
 /// Experts, and what every token goes to, have the size of a block.
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
   const auto inner = static_cast<uint32_t>(model.intermediate_size);
   const auto per_token = static_cast<uint32_t>(model.own.as<ExpertConfig>().per_token);
-  keys.whole(kGguf[1].key("expert_used_count"), per_token);  // config.json has a list
-  keys.whole(kGguf[1].key("expert_feed_forward_length"), inner);
-  keys.whole(kGguf[1].key("expert_shared_feed_forward_length"), inner);
+  keys.whole(architecture.key("expert_used_count"), per_token);  // config.json has a list
+  keys.whole(architecture.key("expert_feed_forward_length"), inner);
+  keys.whole(architecture.key("expert_shared_feed_forward_length"), inner);
 }
 
 /// How many experts a token goes to: a number, or the same for each layer.
@@ -182,8 +167,6 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // tokens begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied, experts, per token
     {"hunyuan-dense", "tiny", 256,  512,   2,  4,  2, 64,  0, 512,    480,    2048,   true},
     {"hunyuan-dense", "0.5b", 1024, 3584,  24, 8,  4, 128, 0, 120818, 120000, 262144, true},
     {"hunyuan-dense", "1.8b", 2048, 6144,  32, 16, 4, 128, 0, 120818, 120000, 262144, true},
@@ -194,21 +177,16 @@ constexpr ModelShape kShapes[] = {
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(shape.experts > 0 ? kMoe : kModelTypes[0], shape, layers);
-  if (shape.experts > 0) {
-    config["moe_topk"] = std::vector<int64_t>(static_cast<std::size_t>(layers), shape.per_token);
-    config["num_experts"] = shape.experts;
-  }
-  config["rope_scaling"] = {{"alpha", 1000.0}, {"factor", 1.0}, {"type", "dynamic"}};
-  config["rope_theta"] = 10000.0;
-  config["use_qk_norm"] = true;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"", "", R"({"rope_scaling": {"alpha": 1000.0, "factor": 1.0, "type": "dynamic"},
+                 "rope_theta": 10000.0, "use_qk_norm": true})"},
+    {"hunyuan-moe", "", R"({"model_type": "hunyuan_v1_moe", "num_experts": "$experts",
+                            "moe_topk": "$per_token",
+                            "num_experts_per_tok": "$none"})"},
+};
 
 }  // namespace
 
-extern const ModelFamily hunyuan_v1_family;
 const ModelFamily hunyuan_v1_family = {.model_types = kModelTypes,
                                        .gguf = kGguf,
                                        .keys = kKeys,
@@ -217,6 +195,6 @@ const ModelFamily hunyuan_v1_family = {.model_types = kModelTypes,
                                        .read = read,
                                        .record = record,
                                        .shapes = kShapes,
-                                       .config_of = config_of};
+                                       .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

@@ -2,6 +2,7 @@
 // Latent attention as config.json speaks of it, and the step of families that have it with a
 // mixture beside an expert that every token goes to.
 
+#include "models/config_keys.h"
 #include "models/expert_config.h"
 #include "models/model_shape.h"
 #include "models/step_recorder.h"
@@ -23,20 +24,46 @@ struct LatentConfig {
   bool operator==(const LatentConfig&) const = default;
 };
 
-/// q_lora_rank, kv_lora_rank, qk_nope_head_dim, v_head_dim and rope_interleave; `latent` has what
-/// absent keys mean. The head_dim of the model is what turns of a head (ConfigDefaults), and its
-/// rope is read. Codes: config.heads, config.rope, json.*.
-Status read_latent(const json::Object& config, const ModelConfig& model, LatentConfig& latent);
+/// Latent attention (read_latent()), and what else configs of families with it say.
+inline constexpr ConfigKey kLatentKeys[] = {
+    SUBBYTE_CONFIG_NUMBER(LatentConfig, "", "q_lora_rank", query_rank, kKept, 1, kMaxWidth,
+                          "null: none"),
+    SUBBYTE_CONFIG_NUMBER(LatentConfig, "", "kv_lora_rank", rank, kKept, 1, kMaxWidth, ""),
+    SUBBYTE_CONFIG_NUMBER(LatentConfig, "", "qk_nope_head_dim", nope, kKept, 1, kMaxWidth, ""),
+    SUBBYTE_CONFIG_KEY("", "qk_rope_head_dim", kComputed, "", "absent: 64"),
+    SUBBYTE_CONFIG_NUMBER(LatentConfig, "", "v_head_dim", value, kKept, 1, kMaxWidth, ""),
+    SUBBYTE_CONFIG_KEY("", "qk_head_dim", kIgnored, "", "the sum of two others"),
+    SUBBYTE_CONFIG_KEY("", "head_dim", kIgnored, "", "qk_rope_head_dim says it"),
+    SUBBYTE_CONFIG_KEY("", "num_key_value_heads", kComputed, "", "num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("", "rope_interleave", kComputed, "", "absent: true"),
+    SUBBYTE_CONFIG_KEY("", "topk_method", kRefused, "\"noaux_tc\"",
+                       "another way to choose experts"),
+    SUBBYTE_CONFIG_KEY("", "scoring_func", kRefused, "\"sigmoid\"", "other scores of experts"),
+    SUBBYTE_CONFIG_KEY("", "moe_layer_freq", kRefused, "1", "dense layers between the others"),
+    SUBBYTE_CONFIG_KEY("", "ep_size", kIgnored, "", "how it is computed"),
+    SUBBYTE_CONFIG_KEY("", "aux_loss_alpha seq_aux", kIgnored, "", "of training"),
+};
 
-/// index_n_heads, index_head_dim and index_topk into `latent.indexer`, which has what absent keys
-/// mean. Codes: config.heads where a head turns more than it has, or queries have no rank; json.*.
-Status read_indexer(const json::Object& config, const ModelConfig& model, LatentConfig& latent);
+inline constexpr json::KeyRule kLatentRopeKeys[] = {
+    SUBBYTE_ROPE_KEY("mscale_all_dim", kComputed, "", "of YaRN; of the scale of scores, too"),
+};
+
+/// Reads kLatentKeys; `latent` has what absent keys mean. The head_dim of the model is what turns
+/// of a head (ConfigDefaults), and its rope is read. Codes: config.heads, config.rope, json.*.
+Status read_latent(const json::Object& config, ModelConfig& model, LatentConfig& latent);
 
 /// The step of a family whose own config is a LatentConfig. Routers with sigmoids have a bias that
 /// only chooses.
 void record_latent_step(const ModelConfig& config, StepRecorder& step);
 
-/// The keys of a shape that both have.
-void add_latent_shape(const ModelShape& shape, const LatentConfig& latent, json::Value& config);
+/// Keys of shapes with latent attention, and of their tiny ones.
+inline constexpr ShapeKeys kLatentShape = {
+    "", "", R"({"head_dim": "$none", "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+                "qk_rope_head_dim": "$head_dim", "v_head_dim": 128,
+                "n_routed_experts": "$experts", "n_shared_experts": 1, "n_group": 1,
+                "topk_group": 1, "norm_topk_prob": true, "rope_theta": 10000.0})"};
+inline constexpr ShapeKeys kTinyLatentShape = {
+    "", "tiny", R"({"q_lora_rank": 128, "kv_lora_rank": 128, "qk_nope_head_dim": 64,
+                    "v_head_dim": 64})"};
 
 }  // namespace subbyte

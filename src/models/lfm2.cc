@@ -13,8 +13,6 @@
 namespace subbyte {
 namespace {
 
-constexpr std::string_view kGgufHeads = "lfm2.attention.head_count_kv";
-
 constexpr ModelType kModelTypes[] = {{.name = "lfm2",
                                       .architecture = "Lfm2ForCausalLM",
                                       .defaults = {.intermediate_size = 12288,
@@ -32,13 +30,12 @@ constexpr GgufKeyRule kGgufKeys[] = {
 
 /// Sizes are as they are.
 Status complete_gguf(const GgufModel& model, json::Value& config) {
-  add_conv_layers(model, kGgufHeads, config);
+  SUBBYTE_CHECK(add_conv_layers(model, config));
   config["block_auto_adjust_ff_dim"] = false;
   return {};
 }
 
-constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "absent: 12288"),
+constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "block_ff_dim", kComputed, "", "intermediate_size, older"),
     SUBBYTE_CONFIG_KEY("", "block_auto_adjust_ff_dim", kComputed, "",
                        "two thirds of intermediate_size are the inner size; absent: true"),
@@ -46,30 +43,21 @@ constexpr json::ScopedRule kKeys[] = {
                        "of these two thirds; absent: 1; null: they are not rounded up either"),
     SUBBYTE_CONFIG_KEY("", "block_multiple_of", kComputed, "",
                        "to a multiple of which they are rounded up; absent: 256"),
-    SUBBYTE_CONFIG_KEY("", "norm_eps", kComputed, "", "absent: 1e-5"),
-    SUBBYTE_CONFIG_KEY("", "tie_embedding", kComputed, "", "tie_word_embeddings, older"),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: full_attn_idxs says it"),
     SUBBYTE_CONFIG_KEY("", "full_attn_idxs", kComputed, "",
                        "layers with attention; absent or null: all"),
-    SUBBYTE_CONFIG_KEY("", "conv_L_cache", kComputed, "", "taps of the filters; absent: 3"),
-    SUBBYTE_CONFIG_KEY("", "conv_bias", kComputed, "", "absent: false"),
-    SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
-    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kIgnored, "", "norm_eps says it"),
     SUBBYTE_CONFIG_KEY("", "block_norm_eps", kIgnored, "", "norm_eps says it"),
-    SUBBYTE_CONFIG_KEY("", "block_dim", kIgnored, "", "hidden_size says it"),
-    SUBBYTE_CONFIG_KEY("", "conv_dim", kIgnored, "", "hidden_size says it"),
-    SUBBYTE_CONFIG_KEY("", "conv_dim_out", kIgnored, "", "hidden_size says it"),
+    SUBBYTE_CONFIG_KEY("", "block_dim conv_dim conv_dim_out", kIgnored, "", "hidden_size says it"),
     SUBBYTE_CONFIG_KEY("", "num_heads", kIgnored, "", "num_attention_heads says it"),
     SUBBYTE_CONFIG_KEY("", "block_use_swiglu", kIgnored, "", "all blocks have their gate"),
-    SUBBYTE_CONFIG_KEY("", "use_pos_enc", kIgnored, "", "all heads turn"),
-    SUBBYTE_CONFIG_KEY("", "block_mlp_init_scale", kIgnored, "", "of training"),
-    SUBBYTE_CONFIG_KEY("", "block_out_init_scale", kIgnored, "", "of training"),
-    SUBBYTE_CONFIG_KEY("", "block_use_xavier_init", kIgnored, "", "of training"),
-    SUBBYTE_CONFIG_KEY("", "conv_use_xavier_init", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("",
+                       "block_mlp_init_scale block_out_init_scale block_use_xavier_init "
+                       "conv_use_xavier_init",
+                       kIgnored, "", "of training"),
 };
 
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
-  add_conv_keys(model.own.as<ConvLayers>().are_conv, kGgufHeads, model.num_kv_heads, keys);
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
+  add_conv_keys(architecture, model.own.as<ConvLayers>().are_conv, model.num_kv_heads, keys);
 }
 
 constexpr GgufArchitecture kGguf[] = {{.name = "lfm2",
@@ -119,8 +107,6 @@ Status read(const json::Object& config, ModelConfig& model) {
 // Sources: the config.json files of LiquidAI/LFM2-*; tiny, and where added tokens begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied
     {"lfm2", "tiny", 256,  768,   3,  4,  2, 64, 0, 512,   480,   2048,   true},
     {"lfm2", "350m", 1024, 6656,  16, 16, 8, 64, 0, 65536, 64400, 128000, true},
     {"lfm2", "700m", 1536, 10240, 16, 24, 8, 64, 0, 65536, 64400, 128000, true},
@@ -129,36 +115,22 @@ constexpr ModelShape kShapes[] = {
 // clang-format on
 constexpr int64_t kAttentionLayers[] = {2, 5, 8, 10, 12, 14};
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
-  for (const char* key : {"attention_bias", "head_dim", "hidden_act", "rms_norm_eps"}) {
-    config.erase(key);
-  }
-  json::Value types = json::Value::array();
-  for (int64_t i = 0; i < layers; ++i) {
-    const bool attends = std::ranges::find(kAttentionLayers, i) != std::end(kAttentionLayers);
-    types.push_back(attends ? "full_attention" : "conv");
-  }
-  config["block_auto_adjust_ff_dim"] = true;
-  config["block_ffn_dim_multiplier"] = 1.0;
-  config["block_multiple_of"] = 256;
-  config["conv_L_cache"] = 3;
-  config["conv_bias"] = false;
-  config["layer_types"] = types;
-  config["norm_eps"] = 1e-5;
-  config["rope_theta"] = 1000000.0;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    kConvShape,
+    {"", "", R"({"block_auto_adjust_ff_dim": true, "block_ffn_dim_multiplier": 1.0,
+                 "block_multiple_of": 256,
+                 "layer_types": "$each ccfccfccfcfcfcfc"})"},
+};
 
 }  // namespace
 
-extern const ModelFamily lfm2_family;
 const ModelFamily lfm2_family = {.model_types = kModelTypes,
                                  .gguf = kGguf,
                                  .keys = kKeys,
+                                 .shared_keys = {kConvKeys},
                                  .read = read,
                                  .record = record,
                                  .shapes = kShapes,
-                                 .config_of = config_of};
+                                 .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

@@ -12,8 +12,6 @@
 namespace subbyte {
 namespace {
 
-constexpr std::string_view kGgufHeads = "lfm2moe.attention.head_count_kv";
-
 constexpr ModelType kModelTypes[] = {{.name = "lfm2_moe",
                                       .architecture = "Lfm2MoeForCausalLM",
                                       .defaults = {.intermediate_size = 7168,
@@ -40,26 +38,6 @@ constexpr GgufTensorRule kGgufExperts[] = {
     {"ffn_down_exps", "feed_forward.experts.w2", GgufChange::kExperts},
 };
 
-constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "absent: 7168"),
-    SUBBYTE_CONFIG_KEY("", "moe_intermediate_size", kComputed, "", "absent: 1792"),
-    SUBBYTE_CONFIG_KEY("", "num_experts", kComputed, "", "absent: 32"),
-    SUBBYTE_CONFIG_KEY("", "num_experts_per_tok", kComputed, "", "absent: 4"),
-    SUBBYTE_CONFIG_KEY("", "num_dense_layers", kComputed, "", "absent: 2"),
-    SUBBYTE_CONFIG_KEY("", "use_expert_bias", kComputed, "", "absent: true"),
-    SUBBYTE_CONFIG_KEY("", "norm_topk_prob", kComputed, "", "absent: true"),
-    SUBBYTE_CONFIG_KEY("", "routed_scaling_factor", kComputed, "", "absent: 1"),
-    SUBBYTE_CONFIG_KEY("", "norm_eps", kComputed, "", "absent: 1e-5"),
-    SUBBYTE_CONFIG_KEY("", "tie_embedding", kComputed, "", "tie_word_embeddings, older"),
-    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "must be there"),
-    SUBBYTE_CONFIG_KEY("", "conv_L_cache", kComputed, "", "taps of the filters; absent: 3"),
-    SUBBYTE_CONFIG_KEY("", "conv_bias", kComputed, "", "absent: false"),
-    SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
-    SUBBYTE_CONFIG_KEY("", "hidden_act", kIgnored, "", "gates are silu"),
-    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kIgnored, "", "norm_eps says it"),
-    SUBBYTE_CONFIG_KEY("", "use_pos_enc", kIgnored, "", "all heads turn"),
-};
-
 struct Own {
   ConvLayers layers;
   bool has_choice_bias = true;
@@ -68,13 +46,20 @@ struct Own {
   bool operator==(const Own&) const = default;
 };
 
-Status complete_gguf(const GgufModel& model, json::Value& config) {
-  add_conv_layers(model, kGgufHeads, config);
-  return {};
-}
+constexpr ConfigKey kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "moe_intermediate_size", kComputed, "", "absent: 1792"),
+    SUBBYTE_CONFIG_KEY("", "num_experts", kComputed, "", "absent: 32"),
+    SUBBYTE_CONFIG_KEY("", "num_experts_per_tok", kComputed, "", "absent: 4"),
+    SUBBYTE_CONFIG_KEY("", "num_dense_layers", kComputed, "", "absent: 2"),
+    SUBBYTE_CONFIG_FLAG(Own, "", "use_expert_bias", has_choice_bias, true, ""),
+    SUBBYTE_CONFIG_KEY("", "norm_topk_prob", kComputed, "", "absent: true"),
+    SUBBYTE_CONFIG_KEY("", "routed_scaling_factor", kComputed, "", "absent: 1"),
+    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "must be there"),
+    SUBBYTE_CONFIG_KEY("", "hidden_act", kIgnored, "", "gates are silu"),
+};
 
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
-  add_conv_keys(model.own.as<Own>().layers.are_conv, kGgufHeads, model.num_kv_heads, keys);
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
+  add_conv_keys(architecture, model.own.as<Own>().layers.are_conv, model.num_kv_heads, keys);
 }
 
 constexpr GgufArchitecture kGguf[] = {{.name = "lfm2moe",
@@ -83,7 +68,7 @@ constexpr GgufArchitecture kGguf[] = {{.name = "lfm2moe",
                                        .keys = kGgufKeys,
                                        .tensors = kConvGgufTensors,
                                        .own_tensors = kGgufExperts,
-                                       .complete = complete_gguf,
+                                       .complete = add_conv_layers,
                                        .add_keys = add_gguf_keys}};
 
 Status read(const json::Object& config, ModelConfig& model) {
@@ -92,8 +77,7 @@ Status read(const json::Object& config, ModelConfig& model) {
     return config.error("json.missing", "layer_types", "an array of strings");
   }
   SUBBYTE_TRY(own.layers, read_conv_layers(config, model));
-  SUBBYTE_TRY(const auto choice, config.boolean("use_expert_bias"));
-  own.has_choice_bias = choice.value_or(true);
+  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
   own.experts = {.count = 32, .per_token = 4, .inner = 1792};
   own.experts.routing = {.scores = Routing::Scores::kSigmoid, .added = 1e-6f};
   SUBBYTE_CHECK(read_experts(config, {}, own.experts));
@@ -119,49 +103,29 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied,
-    //             experts, experts of a token, inner of an expert
     {"lfm2-moe", "tiny",    256,  512,  4,  4,  2, 64, 0, 512,   480,   2048,   true, 8,  2, 128},
     {"lfm2-moe", "8b-a1b",  2048, 7168, 24, 32, 8, 64, 0, 65536, 64400, 128000, true, 32, 4, 1792},
 };
 // clang-format on
 constexpr int64_t kAttentionLayers[] = {2, 6, 10, 14, 18, 21};
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
-  for (const char* key : {"attention_bias", "head_dim", "hidden_act", "rms_norm_eps"}) {
-    config.erase(key);
-  }
-  json::Value types = json::Value::array();
-  for (int64_t i = 0; i < layers; ++i) {
-    const bool attends = std::ranges::find(kAttentionLayers, i) != std::end(kAttentionLayers);
-    types.push_back(attends ? "full_attention" : "conv");
-  }
-  config["conv_L_cache"] = 3;
-  config["conv_bias"] = false;
-  config["layer_types"] = types;
-  config["moe_intermediate_size"] = shape.expert_size;
-  config["norm_eps"] = 1e-5;
-  config["norm_topk_prob"] = true;
-  config["num_dense_layers"] = 2;
-  config["num_experts"] = shape.experts;
-  config["num_experts_per_tok"] = shape.per_token;
-  config["rope_theta"] = 1000000.0;
-  config["routed_scaling_factor"] = 1.0;
-  config["use_expert_bias"] = true;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    kConvShape,
+    {"", "", R"({"layer_types": "$each ccfcccfcccfcccfcccfccfcc",
+                 "norm_topk_prob": true, "num_dense_layers": 2,
+                 "num_experts": "$experts", "routed_scaling_factor": 1.0,
+                 "use_expert_bias": true})"},
+};
 
 }  // namespace
 
-extern const ModelFamily lfm2_moe_family;
 const ModelFamily lfm2_moe_family = {.model_types = kModelTypes,
                                      .gguf = kGguf,
                                      .keys = kKeys,
+                                     .shared_keys = {kConvKeys},
                                      .read = read,
                                      .record = record,
                                      .shapes = kShapes,
-                                     .config_of = config_of};
+                                     .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

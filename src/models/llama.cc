@@ -35,9 +35,6 @@ constexpr GgufTensorRule kGgufTensors[] = {
 };
 
 Status complete_gguf(const GgufModel& model, json::Value& config) {
-  config["attention_bias"] =
-      model.find("blk.0.attn_q.bias") != nullptr || model.find("blk.0.attn_output.bias") != nullptr;
-  config["mlp_bias"] = model.find("blk.0.ffn_down.bias") != nullptr;
   return add_turns_rope(model, "llama3", config);
 }
 
@@ -52,10 +49,6 @@ constexpr GgufTensorRule kGgufMoeTensors[] = {
     {"ffn_down_exps", "block_sparse_moe.experts.w2", GgufChange::kExperts},
 };
 
-Status complete_gguf_mixture(const GgufModel& model, json::Value& config) {
-  return add_turns_rope(model, "llama3", config);
-}
-
 /// Mixtral is a llama with experts.
 constexpr GgufArchitecture kGguf[] = {
     {.name = "llama",
@@ -64,10 +57,10 @@ constexpr GgufArchitecture kGguf[] = {
      .keys = kGgufMoeKeys,
      .tensors = kGgufTensors,
      .own_tensors = kGgufMoeTensors,
-     .complete = complete_gguf_mixture},
+     .complete = complete_gguf},
     {.name = "llama", .model_type = "llama", .tensors = kGgufTensors, .complete = complete_gguf}};
 
-constexpr json::ScopedRule kKeys[] = {
+constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("llama", "mlp_bias", kComputed, "", "absent: false"),
     SUBBYTE_CONFIG_KEY("llama", "layer_types", kComputed, "", "all are full_attention"),
     SUBBYTE_CONFIG_KEY("llama", "sliding_window", kComputed, "",
@@ -107,8 +100,7 @@ Status read(const json::Object& config, ModelConfig& model) {
   if (model.model_type == kMoe.name) {
     own.experts = {.count = 8, .per_token = 2, .inner = model.intermediate_size};
     SUBBYTE_CHECK(read_experts(
-        config,
-        {.count = "num_local_experts", .inner = "intermediate_size", .other_count = "num_experts"},
+        config, {.count = "num_local_experts num_experts", .inner = "intermediate_size"},
         own.experts));
     own.experts.layers.assign(model.num_layers, true);
   } else {
@@ -138,8 +130,6 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // tiny, and where added tokens of Mixtral begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied, experts, experts of a token
     {"llama", "tiny", 256,  512,   2,  4,  2, 64,  0, 512,    480,    2048,   true},
     {"llama", "1b",   2048, 8192,  16, 32, 8, 64,  0, 128256, 128000, 131072, true},
     {"llama", "3b",   3072, 8192,  28, 24, 8, 128, 0, 128256, 128000, 131072, true},
@@ -151,31 +141,22 @@ constexpr ModelShape kShapes[] = {
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(shape.experts > 0 ? kMoe : kModelTypes[0], shape, layers);
-  if (shape.experts > 0) {
-    config.erase("attention_bias");
-    config["num_experts_per_tok"] = shape.per_token;
-    config["num_local_experts"] = shape.experts;
-    config["rope_theta"] = 1000000.0;
-    config["sliding_window"] = nullptr;
-    return config;
-  }
-  config["mlp_bias"] = false;
-  config["pretraining_tp"] = 1;
-  config["rms_norm_eps"] = 1e-5;
-  config["rope_scaling"] = {{"factor", shape.tied ? 32.0 : 8.0},
-                            {"high_freq_factor", 4.0},
-                            {"low_freq_factor", 1.0},
-                            {"original_max_position_embeddings", 8192},
-                            {"rope_type", "llama3"}};
-  config["rope_theta"] = 500000.0;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"llama", "", R"({"mlp_bias": false, "pretraining_tp": 1, "rms_norm_eps": 1e-5,
+                      "rope_theta": 500000.0,
+                      "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0,
+                                       "low_freq_factor": 1.0, "rope_type": "llama3",
+                                       "original_max_position_embeddings": 8192}})"},
+    {"llama", "8b 70b", R"({"rope_scaling": {"factor": 8.0, "high_freq_factor": 4.0,
+                                             "low_freq_factor": 1.0, "rope_type": "llama3",
+                                             "original_max_position_embeddings": 8192}})"},
+    {"mixtral", "", R"({"model_type": "mixtral", "attention_bias": "$none",
+                        "num_local_experts": "$experts", "rope_theta": 1000000.0,
+                        "sliding_window": null})"},
+};
 
 }  // namespace
 
-extern const ModelFamily llama_family;
 const ModelFamily llama_family = {.model_types = kModelTypes,
                                   .gguf = kGguf,
                                   .keys = kKeys,
@@ -184,6 +165,6 @@ const ModelFamily llama_family = {.model_types = kModelTypes,
                                   .record = record,
                                   .chat = kChat,
                                   .shapes = kShapes,
-                                  .config_of = config_of};
+                                  .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

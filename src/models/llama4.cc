@@ -31,26 +31,30 @@ constexpr ModelType kModelTypes[] = {{.name = "llama4_text",
                                                    .eos = 2,
                                                    .sliding = SlidingRule::kOfFamily}}};
 
-constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("llama4", "text_config", kComputed, "", "the config of the text model"),
-    SUBBYTE_CONFIG_KEY("llama4", "boi_token_id", kIgnored, "",
-                       "of parts that see, which are not read"),
-    SUBBYTE_CONFIG_KEY("llama4", "eoi_token_id", kIgnored, "",
+struct Own {
+  ExpertConfig experts;
+  std::vector<bool> turning;  // [num_layers]
+  bool has_head_norms = true;
+  QueryScale query_scale;  // of layers that do not turn
+
+  bool operator==(const Own&) const = default;
+};
+
+constexpr ConfigKey kKeys[] = {
+    SUBBYTE_CONFIG_KEY("llama4", "boi_token_id eoi_token_id", kIgnored, "",
                        "of parts that see, which are not read"),
     SUBBYTE_CONFIG_KEY("llama4_text", "intermediate_size", kComputed, "",
                        "of an expert; absent: 8192"),
-    SUBBYTE_CONFIG_KEY("llama4_text", "intermediate_size_mlp", kComputed, "",
-                       "of layers without experts; absent: 16384"),
-    SUBBYTE_CONFIG_KEY("llama4_text", "num_attention_heads", kComputed, "", "absent: 40"),
-    SUBBYTE_CONFIG_KEY("llama4_text", "vocab_size", kComputed, "", "absent: 202048"),
+    SUBBYTE_CONFIG_NUMBER(ModelConfig, "llama4_text", "intermediate_size_mlp", intermediate_size,
+                          16384, 1, kMaxWidth, "of layers without experts"),
     SUBBYTE_CONFIG_KEY("llama4_text", "num_local_experts", kComputed, "", "absent: 16"),
     SUBBYTE_CONFIG_KEY("llama4_text", "num_experts_per_tok", kComputed, "", "absent: 1"),
     SUBBYTE_CONFIG_KEY("llama4_text", "moe_layers", kComputed, "",
                        "layers with experts; absent: by interleave_moe_layer_step"),
     SUBBYTE_CONFIG_KEY("llama4_text", "interleave_moe_layer_step", kComputed, "",
                        "experts are in the last of so many layers; absent: 1"),
-    SUBBYTE_CONFIG_KEY("llama4_text", "use_qk_norm", kComputed, "",
-                       "of heads that turn; absent: true"),
+    SUBBYTE_CONFIG_FLAG(Own, "llama4_text", "use_qk_norm", has_head_norms, true,
+                        "of heads that turn"),
     SUBBYTE_CONFIG_KEY("llama4_text", "no_rope_layers", kComputed, "",
                        "1: heads of the layer turn; absent: by no_rope_layer_interval"),
     SUBBYTE_CONFIG_KEY("llama4_text", "no_rope_layer_interval", kComputed, "",
@@ -61,12 +65,14 @@ constexpr json::ScopedRule kKeys[] = {
                        "absent: layers whose heads turn see chunks"),
     SUBBYTE_CONFIG_KEY("llama4_text", "attn_temperature_tuning", kComputed, "",
                        "queries of layers that do not turn grow; absent: true"),
-    SUBBYTE_CONFIG_KEY("llama4_text", "floor_scale", kComputed, "", "absent: 8192"),
-    SUBBYTE_CONFIG_KEY("llama4_text", "attn_scale", kComputed, "", "absent: 0.1"),
+    SUBBYTE_CONFIG_NUMBER(Own, "llama4_text", "floor_scale", query_scale.step, 8192, 1,
+                          kMaxPositions, ""),
+    SUBBYTE_CONFIG_NUMBER(Own, "llama4_text", "attn_scale", query_scale.beta, 0.1, 0, 1e3, ""),
     SUBBYTE_CONFIG_KEY("llama4_text", "for_llm_compressor", kIgnored, "", "how it is computed"),
-    SUBBYTE_CONFIG_KEY("llama4_text", "output_router_logits", kIgnored, "", "of training"),
-    SUBBYTE_CONFIG_KEY("llama4_text", "router_aux_loss_coef", kIgnored, "", "of training"),
-    SUBBYTE_CONFIG_KEY("llama4_text", "router_jitter_noise", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("llama4_text",
+                       "output_router_logits router_aux_loss_coef "
+                       "router_jitter_noise",
+                       kIgnored, "", "of training"),
 };
 
 // What llama.cpp computes with, whatever a file was made of.
@@ -116,15 +122,6 @@ constexpr GgufArchitecture kGguf[] = {{.name = "llama4",
                                        .complete = complete_gguf}};
 
 constexpr RopeKind kRopeKinds[] = {{"llama3", read_turns_rope}};
-
-struct Own {
-  ExpertConfig experts;
-  std::vector<bool> turning;  // [num_layers]
-  bool has_head_norms = true;
-  QueryScale query_scale;  // of layers that do not turn
-
-  bool operator==(const Own&) const = default;
-};
 
 /// "chunked_attention" or "full_attention" of each layer; absent: those that turn see chunks.
 Status read_chunks(const json::Object& config, const Own& own, ModelConfig& model) {
@@ -176,16 +173,10 @@ Status read(const json::Object& config, ModelConfig& model) {
   own.experts.shared_inner = own.experts.inner;
   own.experts.routing = {
       .scores = Routing::Scores::kSigmoid, .normalises = false, .weights_inputs = true};
-  SUBBYTE_TRY(const auto dense, config.integer("intermediate_size_mlp", 1, kMaxWidth));
-  model.intermediate_size = dense.value_or(16384);
-  SUBBYTE_TRY(const auto norms, config.boolean("use_qk_norm"));
-  own.has_head_norms = norms.value_or(true);
+  own.query_scale.first = 1;
+  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
   SUBBYTE_TRY(const bool tunes, read_tuning(config));
-  SUBBYTE_TRY(const auto beta, config.number("attn_scale", 0, 1e3));
-  SUBBYTE_TRY(const auto step, config.integer("floor_scale", 1, kMaxPositions));
-  if (tunes) {
-    own.query_scale = {static_cast<float>(beta.value_or(0.1)), step.value_or(8192), 1};
-  }
+  if (!tunes) own.query_scale = {};
   model.own = FamilyConfig(std::move(own));
   return {};
 }
@@ -213,8 +204,6 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied, experts, per token, expert size
     {"llama4", "tiny", 256, 512, 4, 4, 2, 64, 8, 512, 480, 2048, false, 4, 1, 128},
     {"llama4", "scout", 5120, 16384, 48, 40, 8, 128, 8192, 202048, 200000, 131072, false, 16, 1,
      8192},
@@ -223,24 +212,18 @@ constexpr ModelShape kShapes[] = {
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
-  config["attention_chunk_size"] = shape.window;
-  config["attn_temperature_tuning"] = true;
-  config["interleave_moe_layer_step"] = shape.name == "scout" ? 1 : 2;
-  config["intermediate_size"] = shape.expert_size;
-  config["intermediate_size_mlp"] = shape.intermediate;
-  config["num_experts_per_tok"] = shape.per_token;
-  config["num_local_experts"] = shape.experts;
-  config["rope_scaling"] = nullptr;
-  config["rope_theta"] = 500000.0;
-  config["use_qk_norm"] = shape.name != "maverick";
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"", "", R"({"attention_chunk_size": "$window", "attn_temperature_tuning": true,
+                 "interleave_moe_layer_step": 2, "intermediate_size": "$expert_size",
+                 "intermediate_size_mlp": "$intermediate", "moe_intermediate_size": "$none",
+                 "num_local_experts": "$experts", "rope_scaling": null, "rope_theta": 500000.0,
+                 "use_qk_norm": true})"},
+    {"", "scout", R"({"interleave_moe_layer_step": 1})"},
+    {"", "maverick", R"({"use_qk_norm": false})"},
+};
 
 }  // namespace
 
-extern const ModelFamily llama4_family;
 const ModelFamily llama4_family = {.model_types = kModelTypes,
                                    .gguf = kGguf,
                                    .keys = kKeys,
@@ -248,6 +231,6 @@ const ModelFamily llama4_family = {.model_types = kModelTypes,
                                    .read = read,
                                    .record = record,
                                    .shapes = kShapes,
-                                   .config_of = config_of};
+                                   .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

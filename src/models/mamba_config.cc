@@ -11,8 +11,6 @@
 namespace subbyte {
 namespace {
 
-constexpr int64_t kMaxHeads = 4096;
-
 /// A limit of steps: a number, or infinity in the words of transformers.
 bool read_limit(const json::Value& value, float& limit) {
   const json::Value infinity = {{"__float__", "Infinity"}};
@@ -25,7 +23,7 @@ bool read_limit(const json::Value& value, float& limit) {
   return limit >= 0;
 }
 
-Status read_limits(const json::Object& config, const char* key, MambaShape& shape) {
+Status read_limits(const json::Object& config, std::string_view key, MambaShape& shape) {
   if (!config.has(key)) return {};
   const json::Value& limits = *config.find(key);
   const bool are_limits = limits.is_array() && limits.size() == 2 &&
@@ -36,59 +34,50 @@ Status read_limits(const json::Object& config, const char* key, MambaShape& shap
                       "two numbers from 0 on, of which the second may be infinite");
 }
 
-Status read_head_size(const json::Object& config, const MambaKeys& keys, const ModelConfig& model,
-                      MambaShape& shape) {
-  if (keys.expand == nullptr) {
-    SUBBYTE_TRY(const auto size, config.integer(keys.head_size, 1, kMaxMambaSize));
-    shape.head_size = size.value_or(keys.absent_head_size);
-    return {};
-  }
-  SUBBYTE_TRY(const auto expand, config.integer(keys.expand, 1, kMaxWidth));
+/// The size of a head, which nothing else may be said of than that the heads are mamba_expand times
+/// hidden_size; "auto" says nothing.
+Status read_head_size(const json::Object& config, const ModelConfig& model, MambaShape& shape) {
+  constexpr const char* kHeadSize = "mamba_d_head";
+  SUBBYTE_TRY(const auto expand, config.integer("mamba_expand", 1, kMaxWidth));
   const int64_t width = expand.value_or(2) * model.hidden_size;
   if (width % shape.heads != 0 || width / shape.heads > kMaxMambaSize) {
-    return config.error("config.mamba", keys.heads,
-                        fmt::format("a divisor of {} ({} times hidden_size) into heads of at most "
-                                    "{}",
-                                    width, keys.expand, kMaxMambaSize));
+    return config.error(
+        "config.mamba", "mamba_n_heads",
+        fmt::format("a divisor of {} (mamba_expand times hidden_size) into heads of at most {}",
+                    width, kMaxMambaSize));
   }
   shape.head_size = width / shape.heads;
-  const json::Value* const given = config.find(keys.head_size);
+  const json::Value* const given = config.find(kHeadSize);
   if (given == nullptr || *given == "auto") return {};
-  SUBBYTE_TRY(const auto size, config.integer(keys.head_size, 1, kMaxMambaSize));
+  SUBBYTE_TRY(const auto size, config.integer(kHeadSize, 1, kMaxMambaSize));
   if (!size || *size == shape.head_size) return {};
-  return config.error("config.mamba", keys.head_size,
-                      fmt::format("{} ({} times hidden_size divided by {})", shape.head_size,
-                                  keys.expand, keys.heads));
+  return config.error(
+      "config.mamba", kHeadSize,
+      fmt::format("{} (mamba_expand times hidden_size divided by mamba_n_heads)", shape.head_size));
 }
 
 }  // namespace
 
-Result<MambaConfig> read_mamba(const json::Object& config, const MambaKeys& keys,
-                               const ModelConfig& model) {
+Result<MambaConfig> read_mamba(const json::Object& config, ModelConfig& model) {
   MambaConfig mamba;
+  SUBBYTE_CHECK(read_keys(config, kMambaKeys, &mamba, model));
+  SUBBYTE_CHECK(finish_mamba(config, {}, model, mamba));
+  SUBBYTE_CHECK(read_head_size(config, model, mamba.shape));
+  return mamba;
+}
+
+Status finish_mamba(const json::Object& config, const MambaNames& names, const ModelConfig& model,
+                    MambaConfig& mamba) {
   MambaShape& shape = mamba.shape;
-  SUBBYTE_TRY(const auto heads, config.integer(keys.heads, 1, kMaxHeads));
-  SUBBYTE_TRY(const auto groups, config.integer(keys.groups, 1, kMaxHeads));
-  SUBBYTE_TRY(const auto state_size, config.integer(keys.state_size, 1, kMaxMambaSize));
-  SUBBYTE_TRY(const auto taps, config.integer(keys.taps, 1, kMaxMambaTaps));
-  SUBBYTE_TRY(const auto conv_bias, config.boolean(keys.conv_bias));
-  SUBBYTE_TRY(const auto bias, config.boolean(keys.bias));
-  SUBBYTE_CHECK(config.integer(keys.chunk, 1, kMaxPositions));
-  shape.heads = heads.value_or(128);
-  shape.groups = groups.value_or(keys.absent_groups);
-  shape.state_size = state_size.value_or(keys.absent_state_size);
-  shape.taps = taps.value_or(4);
   shape.norm_groups = shape.groups;
   shape.eps = model.rms_norm_eps;
-  mamba.has_conv_bias = conv_bias.value_or(true);
-  mamba.has_bias = bias.value_or(false);
   if (shape.heads % shape.groups != 0) {
-    return config.error("config.mamba", keys.groups,
-                        fmt::format("a divisor of {} ({})", keys.heads, shape.heads));
+    SUBBYTE_TRY(const auto groups, name_of(config, names.groups));
+    return config.error("config.mamba", groups,
+                        fmt::format("a divisor of {} ({})", names.heads, shape.heads));
   }
-  SUBBYTE_CHECK(read_head_size(config, keys, model, shape));
-  SUBBYTE_CHECK(read_limits(config, keys.step_limit, shape));
-  return mamba;
+  SUBBYTE_TRY(const auto limit, name_of(config, names.step_limit));
+  return read_limits(config, limit, shape);
 }
 
 }  // namespace subbyte

@@ -6,45 +6,61 @@
 #include <vector>
 
 #include "base/status.h"
+#include "models/config_keys.h"
+#include "models/model_config.h"
+#include "models/model_shape.h"
 #include "ops/step_plan.h"
 
 namespace subbyte {
 
-namespace json {
-class Object;
-}
-struct ModelConfig;
+inline constexpr int64_t kMaxMambaHeads = 4096;
 
 struct MambaConfig {
   MambaShape shape;
   bool has_conv_bias = true;
   bool has_bias = false;  // of both projections
+  int64_t chunk = 0;      // of the reference
 
   bool operator==(const MambaConfig&) const = default;
 };
 
-/// The names of the keys in a family, and what absent ones mean.
-struct MambaKeys {
-  const char* heads = "mamba_n_heads";
-  const char* head_size = "mamba_d_head";
-  const char* groups = "mamba_n_groups";
-  const char* state_size = "mamba_d_state";
-  const char* taps = "mamba_d_conv";
-  const char* chunk = "mamba_chunk_size";
-  const char* conv_bias = "mamba_conv_bias";
-  const char* bias = "mamba_proj_bias";
-  const char* step_limit = "time_step_limit";
-  /// Absent, or "auto", the size of a head is so many times hidden_size divided by the heads, and
-  /// nothing else may be said; nullptr: it is by itself.
-  const char* expand = "mamba_expand";
-  int64_t absent_head_size = 0;  // without `expand`
-  int64_t absent_groups = 1;
-  int64_t absent_state_size = 256;
+/// Keys of blocks whose heads are as large as mamba_expand says.
+inline constexpr ConfigKey kMambaKeys[] = {
+    SUBBYTE_CONFIG_NUMBER(MambaConfig, "", "mamba_n_heads", shape.heads, 128, 1, kMaxMambaHeads,
+                          ""),
+    SUBBYTE_CONFIG_KEY("", "mamba_d_head", kComputed, "", "absent: as mamba_expand says"),
+    SUBBYTE_CONFIG_KEY("", "mamba_expand", kComputed, "", "absent: 2"),
+    SUBBYTE_CONFIG_NUMBER(MambaConfig, "", "mamba_n_groups", shape.groups, 1, 1, kMaxMambaHeads,
+                          "of B, C and the norm"),
+    SUBBYTE_CONFIG_NUMBER(MambaConfig, "", "mamba_d_state", shape.state_size, 256, 1, kMaxMambaSize,
+                          ""),
+    SUBBYTE_CONFIG_NUMBER(MambaConfig, "", "mamba_d_conv", shape.taps, 4, 1, kMaxMambaTaps,
+                          "taps of the filters"),
+    SUBBYTE_CONFIG_FLAG(MambaConfig, "", "mamba_conv_bias", has_conv_bias, true, ""),
+    SUBBYTE_CONFIG_FLAG(MambaConfig, "", "mamba_proj_bias", has_bias, false, ""),
+    SUBBYTE_CONFIG_NUMBER(MambaConfig, "", "mamba_chunk_size", chunk, 256, 1, kMaxPositions,
+                          "of the reference: only looked at"),
+    SUBBYTE_CONFIG_KEY("", "time_step_limit", kComputed, "", "absent: from 0 on"),
 };
 
-/// Codes: json.*, config.mamba for sizes that do not fit together and limits of steps that are no
-/// limits.
-Result<MambaConfig> read_mamba(const json::Object& config, const MambaKeys& keys,
-                               const ModelConfig& model);
+/// Those of synthesized models.
+inline constexpr ShapeKeys kMambaShape = {
+    "", "", R"({"mamba_chunk_size": 256, "mamba_conv_bias": true, "mamba_d_conv": 4,
+                "mamba_d_head": 64, "mamba_d_state": 128, "mamba_expand": 2, "mamba_n_groups": 1,
+                "mamba_n_heads": "$hidden/32", "mamba_proj_bias": false})"};
+
+/// Reads kMambaKeys. Codes: json.*, config.mamba for sizes that do not fit together and limits of
+/// steps that are no limits.
+Result<MambaConfig> read_mamba(const json::Object& config, ModelConfig& model);
+
+/// Checks one whose sizes are read, adds what follows of them, and reads the limits of steps;
+/// `names` are those of the keys of heads, of groups, and of the limits.
+struct MambaNames {
+  std::string_view heads = "mamba_n_heads";
+  std::string_view groups = "mamba_n_groups";
+  std::string_view step_limit = "time_step_limit";
+};
+Status finish_mamba(const json::Object& config, const MambaNames& names, const ModelConfig& model,
+                    MambaConfig& mamba);
 
 }  // namespace subbyte

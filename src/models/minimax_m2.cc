@@ -26,8 +26,6 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {"expert_feed_forward_length", "intermediate_size"},
 };
 constexpr GgufTensorRule kGgufTensors[] = {
-    {"attn_q_norm", "self_attn.q_norm"},
-    {"attn_k_norm", "self_attn.k_norm"},
     {"ffn_gate_inp", "block_sparse_moe.gate"},
     {"exp_probs_b", "block_sparse_moe.e_score_correction_bias!.bias"},
     {"ffn_gate_exps", "block_sparse_moe.experts.w1", GgufChange::kExperts},
@@ -40,7 +38,7 @@ constexpr GgufArchitecture kGguf[] = {{.name = "minimax-m2",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors}};
 
-constexpr json::ScopedRule kKeys[] = {
+constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "intermediate_size", kComputed, "", "of an expert; absent: 1536"),
     SUBBYTE_CONFIG_KEY("", "num_local_experts", kComputed, "", "absent: 256"),
     SUBBYTE_CONFIG_KEY("", "num_experts", kComputed, "", "num_local_experts"),
@@ -50,19 +48,17 @@ constexpr json::ScopedRule kKeys[] = {
                        "what of a head turns; absent: partial_rotary_factor of rope_parameters"),
     SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
     SUBBYTE_CONFIG_KEY("", "attn_type_list", kIgnored, "", "all layers have full attention"),
-    SUBBYTE_CONFIG_KEY("", "layernorm_full_attention_beta", kIgnored, "", "blocks are added"),
-    SUBBYTE_CONFIG_KEY("", "layernorm_linear_attention_beta", kIgnored, "", "blocks are added"),
-    SUBBYTE_CONFIG_KEY("", "layernorm_mlp_beta", kIgnored, "", "blocks are added"),
+    SUBBYTE_CONFIG_KEY("",
+                       "layernorm_full_attention_beta layernorm_linear_attention_beta "
+                       "layernorm_mlp_beta",
+                       kIgnored, "", "blocks are added"),
     SUBBYTE_CONFIG_KEY("", "mlp_intermediate_size", kIgnored, "", "no layer is dense"),
-    SUBBYTE_CONFIG_KEY("", "mtp_transformer_layers", kIgnored, "",
-                       "of the part that drafts, which is not read"),
-    SUBBYTE_CONFIG_KEY("", "num_mtp_modules", kIgnored, "",
+    SUBBYTE_CONFIG_KEY("", "mtp_transformer_layers num_mtp_modules use_mtp", kIgnored, "",
                        "of the part that drafts, which is not read"),
     SUBBYTE_CONFIG_KEY("", "qk_norm_type", kIgnored, "", "norms are of all heads together"),
     SUBBYTE_CONFIG_KEY("", "scoring_func", kIgnored, "", "scores are sigmoids"),
-    SUBBYTE_CONFIG_KEY("", "shared_intermediate_size", kIgnored, "", "no expert is shared"),
-    SUBBYTE_CONFIG_KEY("", "shared_moe_mode", kIgnored, "", "no expert is shared"),
-    SUBBYTE_CONFIG_KEY("", "use_mtp", kIgnored, "", "of the part that drafts, which is not read"),
+    SUBBYTE_CONFIG_KEY("", "shared_intermediate_size shared_moe_mode", kIgnored, "",
+                       "no expert is shared"),
     SUBBYTE_CONFIG_KEY("", "use_qk_norm", kIgnored, "", "heads always have their norms"),
     SUBBYTE_CONFIG_KEY("", "use_routing_bias", kIgnored, "", "routers always have their biases"),
 };
@@ -73,9 +69,7 @@ constexpr json::KeyRule kRopeKeys[] = {
 Status read(const json::Object& config, ModelConfig& model) {
   ExpertConfig experts = {.count = 256, .per_token = 8, .inner = model.intermediate_size};
   SUBBYTE_CHECK(read_experts(
-      config,
-      {.count = "num_local_experts", .inner = "intermediate_size", .other_count = "num_experts"},
-      experts));
+      config, {.count = "num_local_experts num_experts", .inner = "intermediate_size"}, experts));
   experts.layers.assign(model.num_layers, true);
   experts.routing.scores = Routing::Scores::kSigmoid;
   model.own = FamilyConfig(std::move(experts));
@@ -97,32 +91,20 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied,
-    //             experts, experts of a token
-    {"minimax-m2", "tiny",      256,  128,  2,  4,  2, 64,  0, 512,    480,    2048,   false,
-     8,   2},
+    {"minimax-m2", "tiny", 256, 128, 2, 4, 2, 64, 0, 512, 480, 2048, false, 8, 2},
     {"minimax-m2", "230b-a10b", 3072, 1536, 62, 48, 8, 128, 0, 200064, 200000, 196608, false,
      256, 8},
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
-  config.erase("attention_bias");
-  config["num_experts_per_tok"] = shape.per_token;
-  config["num_local_experts"] = shape.experts;
-  config["rope_theta"] = 5000000;
-  config["rotary_dim"] = shape.head_dim / 2;
-  config["scoring_func"] = "sigmoid";
-  config["use_qk_norm"] = true;
-  config["use_routing_bias"] = true;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"", "", R"({"attention_bias": "$none", "num_local_experts": "$experts",
+                 "rope_theta": 5000000, "rotary_dim": "$head_dim/2", "scoring_func": "sigmoid",
+                 "use_qk_norm": true, "use_routing_bias": true})"},
+};
 
 }  // namespace
 
-extern const ModelFamily minimax_m2_family;
 const ModelFamily minimax_m2_family = {.model_types = kModelTypes,
                                        .gguf = kGguf,
                                        .keys = kKeys,
@@ -130,6 +112,6 @@ const ModelFamily minimax_m2_family = {.model_types = kModelTypes,
                                        .read = read,
                                        .record = record,
                                        .shapes = kShapes,
-                                       .config_of = config_of};
+                                       .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

@@ -68,7 +68,8 @@ Status complete_third_gguf(const GgufModel& model, json::Value& config) {
   return complete_gguf(model, config);
 }
 
-void add_third_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+void add_third_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model,
+                         GgufKeys& keys);
 
 /// Mistral 7B is a llama there; files of later ones are called otherwise, and those of Ministral 3
 /// have queries that grow.
@@ -90,14 +91,13 @@ constexpr GgufArchitecture kGguf[] = {{.name = "llama",
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf}};
 
-constexpr json::ScopedRule kKeys[] = {
+constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("mistral", "sliding_window", kComputed, "", "absent: 4096; null: none"),
     SUBBYTE_CONFIG_KEY("ministral3", "sliding_window", kComputed, "", "absent or null: none"),
     SUBBYTE_CONFIG_KEY("ministral3", "rope_parameters", kComputed, "",
                        "absent: YaRN of 16,384 positions times 16"),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "what sliding_window says of all layers"),
     SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
-    SUBBYTE_CONFIG_KEY("mistral3", "text_config", kComputed, "", "the config of the text model"),
 };
 
 constexpr json::KeyRule kRopeKeys[] = {
@@ -113,8 +113,9 @@ struct Own {
   bool operator==(const Own&) const = default;
 };
 
-void add_third_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
-  keys.number(kGguf[1].key(kGgufBeta), model.own.as<Own>().query_scale.beta);
+void add_third_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model,
+                         GgufKeys& keys) {
+  keys.number(architecture.key(kGgufBeta), model.own.as<Own>().query_scale.beta);
 }
 
 Status read(const json::Object& config, ModelConfig& model) {
@@ -134,8 +135,6 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // Ministral-3-*-2512; tiny, and where added tokens begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied
     {"mistral", "tiny", 256,  512,   2,  4,  2, 64,  0, 512,    480,    2048,   false},
     {"mistral", "7b",   4096, 14336, 32, 32, 8, 128, 0, 32768,  32000,  32768,  false},
     {"mistral", "nemo", 5120, 14336, 40, 32, 8, 128, 0, 131072, 131000, 131072, false},
@@ -146,31 +145,14 @@ constexpr ModelShape kShapes[] = {
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  const bool is_third = shape.arch == kThird.name;
-  json::Value config = usual_config(kModelTypes[is_third ? 1 : 0], shape, layers);
-  config.erase("attention_bias");
-  config["rms_norm_eps"] = 1e-5;
-  config["rope_theta"] = 1000000.0;
-  if (is_third) {
-    config.erase("rope_theta");
-    config["rope_parameters"] = {{"beta_fast", 32.0},
-                                 {"beta_slow", 1.0},
-                                 {"factor", 16.0},
-                                 {"llama_4_scaling_beta", 0.1},
-                                 {"mscale", 1.0},
-                                 {"mscale_all_dim", 1.0},
-                                 {"original_max_position_embeddings", 16384},
-                                 {"rope_theta", 1000000.0},
-                                 {"rope_type", "yarn"}};
-  }
-  config["sliding_window"] = nullptr;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"mistral", "", R"({"rope_theta": 1000000.0})"},
+    {"ministral3", "", R"({"model_type": "ministral3"})"},
+    {"", "", R"({"attention_bias": "$none", "rms_norm_eps": 1e-5, "sliding_window": null})"},
+};
 
 }  // namespace
 
-extern const ModelFamily mistral_family;
 const ModelFamily mistral_family = {.model_types = kModelTypes,
                                     .gguf = kGguf,
                                     .keys = kKeys,
@@ -178,6 +160,6 @@ const ModelFamily mistral_family = {.model_types = kModelTypes,
                                     .read = read,
                                     .record = record,
                                     .shapes = kShapes,
-                                    .config_of = config_of};
+                                    .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

@@ -5,7 +5,6 @@
 #include "models/latent_config.h"
 #include "models/model_family.h"
 #include "models/rope_config.h"
-#include "models/shared_keys.h"
 
 namespace subbyte {
 namespace {
@@ -25,7 +24,7 @@ constexpr ModelType kModelTypes[] = {{.name = "mistral4",
     "llama_4_scaling_beta": 0.1})",
                                                    .eos = 2}}};
 
-constexpr json::ScopedRule kKeys[] = {
+constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "",
                        "absent: YaRN of 8,192 positions times 128"),
     SUBBYTE_CONFIG_KEY("", "topk_method", kIgnored, "", "groups by their two best experts"),
@@ -59,35 +58,22 @@ Status read(const json::Object& config, ModelConfig& model) {
 // and where added tokens begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, numbers that turn, window, vocabulary,
-    //             first added token, positions, tied,
-    //             experts, experts of a token, inner of an expert
-    {"mistral4", "tiny", 256,  512,   2,  4,  4,  32, 0, 512,    480,    2048,    false,
-     8, 2, 128},
+    {"mistral4", "tiny", 256, 512, 2, 4, 4, 32, 0, 512, 480, 2048, false, 8, 2, 128},
     {"mistral4", "119b", 4096, 12288, 36, 32, 32, 64, 0, 131072, 131000, 1048576, false,
      128, 4, 2048},
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  const bool is_tiny = shape.hidden == 256;
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
-  const LatentConfig latent = {.query_rank = is_tiny ? 128 : 1024,
-                               .rank = is_tiny ? 128 : 256,
-                               .nope = 64,
-                               .value = is_tiny ? 64 : 128};
-  add_latent_shape(shape, latent, config);
-  config["first_k_dense_replace"] = 0;
-  config["n_shared_experts"] = 1;
-  config.erase("rope_theta");
-  config["rope_parameters"] = *json::parse(kModelTypes[0].defaults.rope_section, "rope_parameters");
-  config["routed_scaling_factor"] = 1.0;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    kLatentShape,
+    {"", "", R"({"q_lora_rank": 1024, "kv_lora_rank": 256, "qk_nope_head_dim": 64,
+                 "routed_scaling_factor": 1.0, "first_k_dense_replace": 0,
+                 "rope_theta": "$none"})"},
+    kTinyLatentShape,
+};
 
 }  // namespace
 
-extern const ModelFamily mistral4_family;
 const ModelFamily mistral4_family = {.model_types = kModelTypes,
                                      .keys = kKeys,
                                      .shared_keys = {kRoutedExpertKeys, kLatentKeys},
@@ -95,6 +81,6 @@ const ModelFamily mistral4_family = {.model_types = kModelTypes,
                                      .read = read,
                                      .record = record_latent_step,
                                      .shapes = kShapes,
-                                     .config_of = config_of};
+                                     .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

@@ -17,10 +17,6 @@
 
 namespace subbyte {
 
-#define SUBBYTE_MODEL(name) extern const ModelFamily name##_family;
-#include "models/models.def"
-#undef SUBBYTE_MODEL
-
 namespace {
 
 constexpr std::array kFamilies = {

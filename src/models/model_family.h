@@ -7,11 +7,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "json/key_rules.h"
 #include "json/strict_json.h"
 #include "models/config_defaults.h"
+#include "models/config_keys.h"
 #include "models/gguf_architecture.h"
 #include "models/model.h"
 #include "models/model_shape.h"
@@ -43,9 +45,9 @@ struct ModelFamily {
   /// Architectures of GGUF files that hold its models.
   std::span<const GgufArchitecture> gguf = {};
   /// Rules of config.json beside those that all have, or instead of them; of a wrapper, too.
-  std::span<const json::ScopedRule> keys = {};
-  /// Lists that other families have, too (models/shared_keys.h); `keys` count before them.
-  std::array<std::span<const json::ScopedRule>, 2> shared_keys = {};
+  std::span<const ConfigKey> keys = {};
+  /// Lists that other families have, too ; `keys` count before them.
+  std::array<std::span<const ConfigKey>, 3> shared_keys = {};
   std::span<const json::KeyRule> rope_keys = {};  // the same of its rope section
   std::span<const RopeKind> rope_kinds = {};      // beside those that all have
   /// Reads what config.json says of this family alone; nullptr: nothing.
@@ -62,10 +64,21 @@ struct ModelFamily {
 
   // For synth.
   std::span<const ModelShape> shapes;
-  /// Writes the config.json of a shape with so many layers, but for ids of tokens and what the
-  /// weights are stored as.
-  json::Value (*config_of)(const ModelShape& shape, int64_t layers) = nullptr;
+  std::span<const ShapeKeys> shape_keys = {};
 };
+
+#define SUBBYTE_MODEL(name) extern const ModelFamily name##_family;
+#include "models/models.def"
+#undef SUBBYTE_MODEL
+
+/// ModelFamily::read of a family whose own config is what its keys say.
+template <class Own, const auto& kKeys>
+Status read_own(const json::Object& config, ModelConfig& model) {
+  Own own;
+  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
+  model.own = FamilyConfig(std::move(own));
+  return {};
+}
 
 std::span<const ModelFamily* const> all_families();
 

@@ -26,15 +26,26 @@ struct ModelShape {
   int64_t experts = 0;      // 0: dense
   int64_t per_token = 0;    // experts of a token
   int64_t expert_size = 0;  // outputs of the gate of one
-  // Of gated delta nets.
-  int64_t key_heads = 0;
-  int64_t value_heads = 0;
-  int64_t state_head_dim = 0;  // of both
 };
 
-struct ModelType;
+/// Keys of the config.json of shapes beside those that most models have, or instead of them. Later
+/// rows count before earlier ones.
+struct ShapeKeys {
+  std::string_view arch;   // "": of all of the family
+  std::string_view names;  // with blanks between them; "": of all of the arch
+  /// JSON, in which values mean:
+  ///   "$none"           the key goes
+  ///   "$hidden"         a number of the shape; "$layers" are as many as are written
+  ///   "$hidden/2"       and what "*", "/" or "-" makes of it, at least 0
+  ///   "$letters ab"     a letter for each layer, over and over
+  ///   "$each sf"        an array of the words that the letters stand for, as layer_types
+  std::string_view keys;
+};
 
-/// The keys that most families have, with the sizes of `shape` cut to `layers`.
-json::Value usual_config(const ModelType& type, const ModelShape& shape, int64_t layers);
+struct ModelFamily;
+
+/// The config.json of a shape with so many layers, but for ids of tokens and what the weights are
+/// stored as.
+json::Value shape_config(const ModelFamily& family, const ModelShape& shape, int64_t layers);
 
 }  // namespace subbyte

@@ -3,6 +3,7 @@
 
 #include "models/config_keys.h"
 #include "models/model_family.h"
+#include "models/rope_config.h"
 #include "models/step_recorder.h"
 
 namespace subbyte {
@@ -16,19 +17,6 @@ constexpr ModelType kModelTypes[] = {{.name = "nemotron",
                                                    .eos = 3,
                                                    .gate = Gate::kSquaredRelu}}};
 
-constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "hidden_act", kComputed, "", "relu2, which it is where it is absent"),
-    SUBBYTE_CONFIG_KEY("", "norm_eps", kComputed, "", "absent: 1e-5"),
-    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kIgnored, "", "norm_eps says it"),
-    SUBBYTE_CONFIG_KEY("", "mlp_bias", kComputed, "", "absent: false"),
-    SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kComputed, "",
-                       "absent: 0.5; that of rope_parameters counts before it"),
-};
-
-constexpr json::KeyRule kRopeKeys[] = {
-    SUBBYTE_ROPE_KEY("partial_rotary_factor", kComputed, "", "absent: that beside the section"),
-};
-
 constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.layer_norm_epsilon", "norm_eps"},
     {.name = "attention.layer_norm_rms_epsilon", .key = "rms_norm_eps", .by_family = true},
@@ -39,23 +27,16 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"ffn_norm", "post_attention_layernorm", GgufChange::kPlusOne},
 };
 
-Status complete_gguf(const GgufModel& model, json::Value& config) {
-  config["attention_bias"] = model.find("blk.0.attn_output.bias") != nullptr;
-  config["mlp_bias"] = model.find("blk.0.ffn_down.bias") != nullptr;
-  return {};
-}
-
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys);
 
 constexpr GgufArchitecture kGguf[] = {{.name = "nemotron",
                                        .model_type = "nemotron",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
-                                       .complete = complete_gguf,
                                        .add_keys = add_gguf_keys}};
 
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
-  keys.number(kGguf[0].key("attention.layer_norm_epsilon"), model.rms_norm_eps);
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
+  keys.number(architecture.key("attention.layer_norm_epsilon"), model.rms_norm_eps);
 }
 
 struct Own {
@@ -64,13 +45,12 @@ struct Own {
   bool operator==(const Own&) const = default;
 };
 
-Status read(const json::Object& config, ModelConfig& model) {
-  SUBBYTE_TRY(const auto eps, config.number("norm_eps", 1e-12, 1.0));
-  model.rms_norm_eps = static_cast<float>(eps.value_or(1e-5));
-  SUBBYTE_TRY(const auto biases, config.boolean("mlp_bias"));
-  model.own = FamilyConfig(Own{biases.value_or(false)});
-  return {};
-}
+constexpr ConfigKey kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "hidden_act", kComputed, "", "relu2, which it is where it is absent"),
+    SUBBYTE_CONFIG_NUMBER(ModelConfig, "", "norm_eps", rms_norm_eps, 1e-5, 1e-12, 1.0, ""),
+    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kIgnored, "", "norm_eps says it"),
+    SUBBYTE_CONFIG_FLAG(Own, "", "mlp_bias", mlp_bias, false, ""),
+};
 
 void record(const ModelConfig& config, StepRecorder& step) {
   record_usual_step(
@@ -84,35 +64,27 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // where added tokens begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied
     {"nemotron", "tiny", 256,  512,   2,  4,  2,  64,  0, 512,    480,    2048, false},
     {"nemotron", "4b",   3072, 9216,  32, 24, 8,  128, 0, 256000, 255000, 4096, false},
     {"nemotron", "8b",   4096, 16384, 32, 32, 32, 128, 0, 256000, 255000, 4096, false},
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
-  config.erase("rms_norm_eps");
-  config["hidden_act"] = "relu2";
-  config["mlp_bias"] = false;
-  config["norm_eps"] = 1e-5;
-  config["partial_rotary_factor"] = 0.5;
-  config["rope_theta"] = 10000.0;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"", "", R"({"rms_norm_eps": "$none", "hidden_act": "relu2", "mlp_bias": false,
+                 "norm_eps": 1e-5, "partial_rotary_factor": 0.5, "rope_theta": 10000.0})"},
+};
 
 }  // namespace
 
-extern const ModelFamily nemotron_family;
 const ModelFamily nemotron_family = {.model_types = kModelTypes,
                                      .gguf = kGguf,
                                      .keys = kKeys,
-                                     .rope_keys = kRopeKeys,
-                                     .read = read,
+                                     .shared_keys = {kPartKeys},
+                                     .rope_keys = kPartRopeKeys,
+                                     .read = read_own<Own, kKeys>,
                                      .record = record,
                                      .shapes = kShapes,
-                                     .config_of = config_of};
+                                     .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

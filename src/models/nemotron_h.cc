@@ -120,8 +120,9 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
   return {};
 }
 
-void add_dense_gguf_keys(const ModelConfig& model, GgufKeys& keys);
-void add_moe_gguf_keys(const ModelConfig& model, GgufKeys& keys);
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys);
+void add_moe_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model,
+                       GgufKeys& keys);
 bool has_no_experts(const ModelConfig& model);
 
 constexpr GgufArchitecture kGguf[] = {{.name = "nemotron_h",
@@ -130,7 +131,7 @@ constexpr GgufArchitecture kGguf[] = {{.name = "nemotron_h",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf,
-                                       .add_keys = add_dense_gguf_keys,
+                                       .add_keys = add_gguf_keys,
                                        .holds = has_no_experts},
                                       {.name = "nemotron_h_moe",
                                        .model_type = "nemotron_h",
@@ -140,67 +141,6 @@ constexpr GgufArchitecture kGguf[] = {{.name = "nemotron_h",
                                        .complete = complete_gguf,
                                        .add_keys = add_moe_gguf_keys}};
 
-constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "num_hidden_layers", kComputed, "", "absent: as the layers are listed"),
-    SUBBYTE_CONFIG_KEY("", "layers_block_type", kComputed, "", "absent: the pattern says it"),
-    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "the newer name of layers_block_type"),
-    SUBBYTE_CONFIG_KEY("", "mamba_n_groups", kComputed, "", "n_groups, older"),
-    SUBBYTE_CONFIG_KEY("", "mamba_d_conv", kComputed, "", "conv_kernel, older"),
-    SUBBYTE_CONFIG_KEY("", "mamba_chunk_size", kComputed, "", "chunk_size, older"),
-    SUBBYTE_CONFIG_KEY("", "mamba_conv_bias", kComputed, "", "use_conv_bias, older"),
-    SUBBYTE_CONFIG_KEY("", "mamba_dt_limit", kComputed, "", "time_step_limit, older"),
-    SUBBYTE_CONFIG_KEY("", "num_local_experts", kComputed, "", "n_routed_experts"),
-    SUBBYTE_CONFIG_KEY("", "hybrid_override_pattern", kComputed, "",
-                       "M: Mamba 2, *: attention, -: dense, E: experts"),
-    SUBBYTE_CONFIG_KEY("", "mlp_hidden_act", kComputed, "", "relu2"),
-    SUBBYTE_CONFIG_KEY("", "mamba_hidden_act", kRefused, "\"silu\"", "of the convolution"),
-    SUBBYTE_CONFIG_KEY("", "layer_norm_epsilon", kComputed, "", "absent: 1e-5"),
-    SUBBYTE_CONFIG_KEY("", "mlp_bias", kComputed, "", "absent: false"),
-    SUBBYTE_CONFIG_KEY("", "use_bias", kComputed, "", "of blocks of Mamba 2; absent: false"),
-    SUBBYTE_CONFIG_KEY("", "use_conv_bias", kComputed, "", "absent: true"),
-    SUBBYTE_CONFIG_KEY("", "mamba_num_heads", kComputed, "", "absent: 128"),
-    SUBBYTE_CONFIG_KEY("", "mamba_head_dim", kComputed, "", "absent: 64"),
-    SUBBYTE_CONFIG_KEY("", "n_groups", kComputed, "", "of B, C and the norm; absent: 8"),
-    SUBBYTE_CONFIG_KEY("", "ssm_state_size", kComputed, "", "absent: 128"),
-    SUBBYTE_CONFIG_KEY("", "conv_kernel", kComputed, "", "taps of the filters; absent: 4"),
-    SUBBYTE_CONFIG_KEY("", "chunk_size", kComputed, "", "of the reference: only looked at"),
-    SUBBYTE_CONFIG_KEY("", "time_step_limit", kComputed, "", "absent: from 0 on"),
-    SUBBYTE_CONFIG_KEY("", "time_step_min", kComputed, "",
-                       "not read: transformers holds steps of prompts above it"),
-    SUBBYTE_CONFIG_KEY("", "n_routed_experts", kComputed, "", "absent: 8"),
-    SUBBYTE_CONFIG_KEY("", "num_experts_per_tok", kComputed, "", "absent: 2"),
-    SUBBYTE_CONFIG_KEY("", "moe_intermediate_size", kComputed, "", "absent: 7688"),
-    SUBBYTE_CONFIG_KEY("", "moe_shared_expert_intermediate_size", kComputed, "", "absent: 7688"),
-    SUBBYTE_CONFIG_KEY("", "moe_latent_size", kRefused, "", "experts of fewer inputs"),
-    SUBBYTE_CONFIG_KEY("", "n_group", kComputed, "", "of experts; absent: 1"),
-    SUBBYTE_CONFIG_KEY("", "topk_group", kComputed, "", "absent: 1"),
-    SUBBYTE_CONFIG_KEY("", "norm_topk_prob", kComputed, "", "absent: true"),
-    SUBBYTE_CONFIG_KEY("", "routed_scaling_factor", kComputed, "", "absent: 1"),
-    SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
-    SUBBYTE_CONFIG_KEY("", "attention_head_dim", kIgnored, "", "head_dim says it"),
-    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kIgnored, "", "layer_norm_epsilon says it"),
-    SUBBYTE_CONFIG_KEY("", "norm_eps", kIgnored, "", "layer_norm_epsilon says it"),
-    SUBBYTE_CONFIG_KEY("", "hidden_act", kIgnored, "", "mlp_hidden_act says it"),
-    SUBBYTE_CONFIG_KEY("", "rope_theta", kIgnored, "", "heads do not turn"),
-    SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kIgnored, "", "heads do not turn"),
-    SUBBYTE_CONFIG_KEY("", "sliding_window", kIgnored, "", "no layer slides"),
-    SUBBYTE_CONFIG_KEY("", "expand", kIgnored, "", "heads and their size say it"),
-    SUBBYTE_CONFIG_KEY("", "mamba_proj_bias", kIgnored, "", "use_bias says it"),
-    SUBBYTE_CONFIG_KEY("", "mamba_ssm_cache_dtype", kIgnored, "", "states are f32"),
-    SUBBYTE_CONFIG_KEY("", "moe_shared_expert_overlap", kIgnored, "", "how it is computed"),
-    SUBBYTE_CONFIG_KEY("", "n_shared_experts", kIgnored, "", "its size says it"),
-    SUBBYTE_CONFIG_KEY("", "num_nextn_predict_layers", kIgnored, "", "of the part that drafts"),
-    SUBBYTE_CONFIG_KEY("", "mtp_layers_block_type", kIgnored, "", "of the part that drafts"),
-    SUBBYTE_CONFIG_KEY("", "mtp_hybrid_override_pattern", kIgnored, "", "of the part that drafts"),
-    SUBBYTE_CONFIG_KEY("", "num_logits_to_keep", kIgnored, "", "how it is computed"),
-    SUBBYTE_CONFIG_KEY("", "rescale_prenorm_residual", kIgnored, "", "of training"),
-    SUBBYTE_CONFIG_KEY("", "residual_in_fp32", kIgnored, "", "the residual stream is f32"),
-    SUBBYTE_CONFIG_KEY("", "time_step_floor", kIgnored, "", "of training"),
-    SUBBYTE_CONFIG_KEY("", "time_step_max", kIgnored, "", "of training"),
-    SUBBYTE_CONFIG_KEY("", "use_mamba_kernels", kIgnored, "", "how it is computed"),
-    SUBBYTE_CONFIG_KEY("", "hidden_dropout", kIgnored, "", "of training"),
-};
-
 struct Own {
   std::string pattern;  // [num_layers] of kLetters
   MambaConfig mamba;
@@ -208,6 +148,60 @@ struct Own {
   bool mlp_bias = false;
 
   bool operator==(const Own&) const = default;
+};
+
+constexpr MambaNames kMambaNames = {.heads = "mamba_num_heads",
+                                    .groups = "n_groups mamba_n_groups",
+                                    .step_limit = "time_step_limit mamba_dt_limit"};
+
+constexpr ConfigKey kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "num_hidden_layers", kComputed, "", "absent: as the layers are listed"),
+    SUBBYTE_CONFIG_KEY("", "layers_block_type layer_types", kComputed, "",
+                       "absent: the pattern says it"),
+    SUBBYTE_CONFIG_KEY("", "hybrid_override_pattern", kComputed, "",
+                       "M: Mamba 2, *: attention, -: dense, E: experts"),
+    SUBBYTE_CONFIG_KEY("", "mlp_hidden_act", kComputed, "", "relu2"),
+    SUBBYTE_CONFIG_KEY("", "mamba_hidden_act", kRefused, "\"silu\"", "of the convolution"),
+    SUBBYTE_CONFIG_NUMBER(ModelConfig, "", "layer_norm_epsilon", rms_norm_eps, 1e-5, 1e-12, 1.0,
+                          ""),
+    SUBBYTE_CONFIG_FLAG(Own, "", "mlp_bias", mlp_bias, false, ""),
+    SUBBYTE_CONFIG_FLAG(Own, "", "use_bias", mamba.has_bias, false, "of blocks of Mamba 2"),
+    SUBBYTE_CONFIG_FLAG(Own, "", "use_conv_bias mamba_conv_bias", mamba.has_conv_bias, true, ""),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "mamba_num_heads", mamba.shape.heads, 128, 1, kMaxMambaHeads,
+                          ""),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "mamba_head_dim", mamba.shape.head_size, 64, 1, kMaxMambaSize,
+                          ""),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "n_groups mamba_n_groups", mamba.shape.groups, 8, 1,
+                          kMaxMambaHeads, "of B, C and the norm"),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "ssm_state_size", mamba.shape.state_size, 128, 1, kMaxMambaSize,
+                          ""),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "conv_kernel mamba_d_conv", mamba.shape.taps, 4, 1,
+                          kMaxMambaTaps, "taps of the filters"),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "chunk_size mamba_chunk_size", mamba.chunk, 256, 1,
+                          kMaxPositions, "of the reference: only looked at"),
+    SUBBYTE_CONFIG_KEY("", "time_step_limit mamba_dt_limit", kComputed, "", "absent: from 0 on"),
+    SUBBYTE_CONFIG_KEY("", "time_step_min", kComputed, "",
+                       "not read: transformers holds steps of prompts above it"),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "moe_shared_expert_intermediate_size", experts.shared_inner,
+                          7688, 1, kMaxWidth, ""),
+    SUBBYTE_CONFIG_KEY("", "moe_latent_size", kRefused, "", "experts of fewer inputs"),
+    SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
+    SUBBYTE_CONFIG_KEY("", "attention_head_dim", kIgnored, "", "head_dim says it"),
+    SUBBYTE_CONFIG_KEY("", "rms_norm_eps norm_eps", kIgnored, "", "layer_norm_epsilon says it"),
+    SUBBYTE_CONFIG_KEY("", "hidden_act", kIgnored, "", "mlp_hidden_act says it"),
+    SUBBYTE_CONFIG_KEY("", "rope_theta partial_rotary_factor", kIgnored, "", "heads do not turn"),
+    SUBBYTE_CONFIG_KEY("", "sliding_window", kIgnored, "", "no layer slides"),
+    SUBBYTE_CONFIG_KEY("", "expand n_shared_experts", kIgnored, "", "other sizes say it"),
+    SUBBYTE_CONFIG_KEY("", "first_k_dense_replace", kIgnored, "", "the pattern says it"),
+    SUBBYTE_CONFIG_KEY("", "mamba_proj_bias", kIgnored, "", "use_bias says it"),
+    SUBBYTE_CONFIG_KEY("", "mamba_ssm_cache_dtype residual_in_fp32", kIgnored, "",
+                       "states and the residual stream are f32"),
+    SUBBYTE_CONFIG_KEY("", "moe_shared_expert_overlap num_logits_to_keep use_mamba_kernels",
+                       kIgnored, "", "how it is computed"),
+    SUBBYTE_CONFIG_KEY("", "mtp_layers_block_type mtp_hybrid_override_pattern", kIgnored, "",
+                       "of parts that draft, which are not read"),
+    SUBBYTE_CONFIG_KEY("", "rescale_prenorm_residual time_step_floor time_step_max hidden_dropout",
+                       kIgnored, "", "of training"),
 };
 
 bool has_no_experts(const ModelConfig& model) {
@@ -229,18 +223,15 @@ void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& mode
   keys.number(architecture.key("attention.layer_norm_epsilon"), model.rms_norm_eps);
 }
 
-void add_dense_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
-  add_gguf_keys(kGguf[0], model, keys);
-}
-
-void add_moe_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+void add_moe_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model,
+                       GgufKeys& keys) {
   const ExpertConfig& experts = model.own.as<Own>().experts;
-  add_gguf_keys(kGguf[1], model, keys);
-  keys.whole(kGguf[1].key("expert_used_count"), static_cast<uint32_t>(experts.per_token));
-  keys.whole(kGguf[1].key("expert_shared_feed_forward_length"),
+  add_gguf_keys(architecture, model, keys);
+  keys.whole(architecture.key("expert_used_count"), static_cast<uint32_t>(experts.per_token));
+  keys.whole(architecture.key("expert_shared_feed_forward_length"),
              static_cast<uint32_t>(experts.shared_inner));
-  keys.flag(kGguf[1].key("expert_weights_norm"), experts.routing.normalises);
-  keys.number(kGguf[1].key("expert_weights_scale"), experts.routing.factor);
+  keys.flag(architecture.key("expert_weights_norm"), experts.routing.normalises);
+  keys.number(architecture.key("expert_weights_scale"), experts.routing.factor);
 }
 
 Result<std::string> read_pattern(const json::Object& config, int64_t num_layers) {
@@ -258,56 +249,24 @@ Result<std::string> read_pattern(const json::Object& config, int64_t num_layers)
                       fmt::format("{} letters, each one of {}", num_layers, kLetters));
 }
 
-Result<ExpertConfig> read_mixture(const json::Object& config, int64_t num_layers) {
-  ExpertConfig experts = {.count = 8, .per_token = 2, .inner = 7688};
+Status read_mixture(const json::Object& config, int64_t num_layers, ExpertConfig& experts) {
+  experts.count = 8;
+  experts.per_token = 2;
+  experts.inner = 7688;
   experts.routing = {.scores = Routing::Scores::kSigmoid, .added = 1e-20f, .groups_by_two = true};
-  SUBBYTE_CHECK(read_experts(
-      config, {.count = "n_routed_experts", .other_count = "num_local_experts"}, experts));
-  SUBBYTE_TRY(const auto shared,
-              config.integer("moe_shared_expert_intermediate_size", 1, kMaxWidth));
-  experts.shared_inner = shared.value_or(7688);
+  SUBBYTE_CHECK(read_experts(config, {.count = "n_routed_experts num_local_experts"}, experts));
   SUBBYTE_CHECK(read_routing(config, experts));
   experts.layers.assign(static_cast<std::size_t>(num_layers), false);
-  return experts;
-}
-
-/// The names of keys of Mamba 2, of which older files have others for some.
-Result<MambaKeys> mamba_keys(const json::Object& config) {
-  MambaKeys keys = {.heads = "mamba_num_heads",
-                    .head_size = "mamba_head_dim",
-                    .groups = "n_groups",
-                    .state_size = "ssm_state_size",
-                    .taps = "conv_kernel",
-                    .chunk = "chunk_size",
-                    .conv_bias = "use_conv_bias",
-                    .bias = "use_bias",
-                    .expand = nullptr,
-                    .absent_head_size = 64,
-                    .absent_groups = 8,
-                    .absent_state_size = 128};
-  const std::pair<const char**, const char*> older[] = {{&keys.groups, "mamba_n_groups"},
-                                                        {&keys.taps, "mamba_d_conv"},
-                                                        {&keys.chunk, "mamba_chunk_size"},
-                                                        {&keys.conv_bias, "mamba_conv_bias"},
-                                                        {&keys.step_limit, "mamba_dt_limit"}};
-  for (const auto& [key, name] : older) {
-    SUBBYTE_TRY(const auto found, one_name(config, {*key, name}, "config.contradiction"));
-    if (found == name) *key = name;
-  }
-  return keys;
+  return {};
 }
 
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;
-  SUBBYTE_TRY(const auto eps, config.number("layer_norm_epsilon", 1e-12, 1.0));
-  SUBBYTE_TRY(const auto biases, config.boolean("mlp_bias"));
-  model.rms_norm_eps = static_cast<float>(eps.value_or(1e-5));
-  own.mlp_bias = biases.value_or(false);
+  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
   SUBBYTE_TRY(own.pattern, read_pattern(config, model.num_layers));
-  SUBBYTE_TRY(const MambaKeys keys, mamba_keys(config));
-  SUBBYTE_TRY(own.mamba, read_mamba(config, keys, model));
+  SUBBYTE_CHECK(finish_mamba(config, kMambaNames, model, own.mamba));
   if (own.pattern.find('E') != own.pattern.npos) {
-    SUBBYTE_TRY(own.experts, read_mixture(config, model.num_layers));
+    SUBBYTE_CHECK(read_mixture(config, model.num_layers, own.experts));
   }
   // Of dense blocks, where there are any.
   const bool has_dense = own.pattern.find('-') != own.pattern.npos;
@@ -316,14 +275,7 @@ Status read(const json::Object& config, ModelConfig& model) {
   return {};
 }
 
-/// One by which nothing turns.
-std::shared_ptr<const Rope> still_rope(const ModelConfig& config) {
-  return std::make_shared<const Rope>(
-      std::vector<double>(static_cast<std::size_t>(config.head_dim / 2), 0.0));
-}
-
-ValueId block(const ModelConfig& config, const std::shared_ptr<const Rope>& rope, int64_t layer,
-              StepRecorder& step, ValueId h) {
+ValueId block(const ModelConfig& config, int64_t layer, StepRecorder& step, ValueId h) {
   const Own& own = config.own.as<Own>();
   switch (own.pattern[static_cast<std::size_t>(layer)]) {
     case 'M':
@@ -332,8 +284,7 @@ ValueId block(const ModelConfig& config, const std::shared_ptr<const Rope>& rope
                             .has_bias = own.mamba.has_bias,
                             .prefix = "mixer."});
     case '*':
-      return step.attention(
-          h, {.shape = attention_shape(config, layer), .rope = rope, .prefix = "mixer."});
+      return step.attention(h, {.shape = attention_shape(config, layer), .prefix = "mixer."});
     case 'E':
       return step.mixture(h,
                           {.prefix = "mixer.",
@@ -355,13 +306,12 @@ ValueId block(const ModelConfig& config, const std::shared_ptr<const Rope>& rope
 }
 
 void record(const ModelConfig& config, StepRecorder& step) {
-  const auto rope = still_rope(config);
   ValueId x = step.embed({});
   ValueId delta = kNoValue;
   for (int64_t i = 0; i < config.num_layers; ++i) {
     step.begin_layer(i);
     const ValueId h = step.add_norm("norm", x, delta);
-    delta = block(config, rope, i, step, h);
+    delta = block(config, i, step, h);
   }
   step.finish(x, delta, {.norm = "norm_f"});
 }
@@ -372,8 +322,6 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied, experts, of a token, their size
     {"nemotron-h", "tiny",    256,  512,   4,  4,  2, 64,  0, 512,    480,    2048,   false},
     {"nemotron-h", "9b",      4480, 15680, 56, 40, 8, 128, 0, 131072, 131000, 131072, false},
     {"nemotron-h", "30b-a3b", 2688, 1856,  52, 32, 2, 128, 0, 131072, 131000, 262144, false, 128,
@@ -384,48 +332,35 @@ constexpr std::string_view kTinyPattern = "M-*M";
 constexpr std::string_view k9bPattern = "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-";
 constexpr std::string_view k30bPattern = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME";
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
-  config.erase("hidden_act");
-  config.erase("rms_norm_eps");
-  const std::string_view pattern = shape.experts > 0      ? k30bPattern
-                                   : shape.hidden == 4480 ? k9bPattern
-                                                          : kTinyPattern;
-  const bool is_tiny = shape.hidden < 1024;
-  config["chunk_size"] = 128;
-  config["conv_kernel"] = 4;
-  config[kPattern] = std::string(pattern.substr(0, static_cast<std::size_t>(layers)));
-  config["layer_norm_epsilon"] = 1e-5;
-  config["mamba_head_dim"] = shape.hidden == 4480 ? 80 : 64;
-  config["mamba_num_heads"] = is_tiny ? 8 : shape.experts > 0 ? 64 : 128;
-  config["mlp_bias"] = false;
-  config["mlp_hidden_act"] = "relu2";
-  config["n_groups"] = is_tiny ? 2 : 8;
-  config["ssm_state_size"] = is_tiny ? 64 : 128;
-  config["use_bias"] = false;
-  config["use_conv_bias"] = true;
-  if (shape.experts == 0) return config;
-  config["moe_intermediate_size"] = shape.expert_size;
-  config["moe_shared_expert_intermediate_size"] = 2 * shape.expert_size;
-  config["n_group"] = 1;
-  config["n_routed_experts"] = shape.experts;
-  config["norm_topk_prob"] = true;
-  config["num_experts_per_tok"] = shape.per_token;
-  config["routed_scaling_factor"] = 2.5;
-  config["topk_group"] = 1;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"", "", R"({"hidden_act": "$none", "rms_norm_eps": "$none", "chunk_size": 128,
+                 "conv_kernel": 4, "layer_norm_epsilon": 1e-5, "mamba_head_dim": 64,
+                 "mamba_num_heads": 128, "mlp_bias": false, "mlp_hidden_act": "relu2",
+                 "n_groups": 8, "ssm_state_size": 128, "use_bias": false,
+                 "use_conv_bias": true})"},
+    {"", "tiny", R"({"hybrid_override_pattern": "$letters M-*M", "mamba_num_heads": 8,
+                     "n_groups": 2, "ssm_state_size": 64})"},
+    {"", "9b", R"({"hybrid_override_pattern":
+      "$letters M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-",
+                   "mamba_head_dim": 80})"},
+    {"", "30b-a3b", R"({"hybrid_override_pattern":
+      "$letters MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+                        "mamba_num_heads": 64, "n_group": 1, "n_routed_experts": "$experts",
+                        "moe_shared_expert_intermediate_size": "$expert_size*2",
+                        "norm_topk_prob": true, "routed_scaling_factor": 2.5,
+                        "topk_group": 1})"},
+};
 
 }  // namespace
 
-extern const ModelFamily nemotron_h_family;
 const ModelFamily nemotron_h_family = {.model_types = kModelTypes,
                                        .gguf = kGguf,
                                        .keys = kKeys,
+                                       .shared_keys = {kRoutedExpertKeys},
                                        .read = read,
                                        .prefix = "backbone.",
                                        .record = record,
                                        .shapes = kShapes,
-                                       .config_of = config_of};
+                                       .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

@@ -34,8 +34,6 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {.name = "attention.sliding_window_pattern", .key = "layer_types", .by_family = true},
 };
 constexpr GgufTensorRule kGgufTensors[] = {
-    {"attn_q_norm", "self_attn.q_norm"},
-    {"attn_k_norm", "self_attn.k_norm"},
     {"post_attention_norm", "post_attention_layernorm"},
     {"post_ffw_norm", "post_feedforward_layernorm"},
 };
@@ -53,8 +51,6 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
   return {};
 }
 
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys);
-
 constexpr GgufArchitecture kGguf[] = {{.name = "olmo2",
                                        .model_type = "olmo2",
                                        .keys = kGgufKeys,
@@ -65,14 +61,10 @@ constexpr GgufArchitecture kGguf[] = {{.name = "olmo2",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf,
-                                       .add_keys = add_gguf_keys,
+                                       .add_keys = add_gguf_windows,
                                        .is_written_only = true}};
 
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
-  add_gguf_windows(kGguf[1], model, keys);
-}
-
-constexpr json::ScopedRule kKeys[] = {
+constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("olmo3", "sliding_window", kComputed, "", "absent: 4096; null: none"),
     SUBBYTE_CONFIG_KEY("olmo3", "layer_types", kComputed, "", "absent: each fourth layer is full"),
 };
@@ -114,8 +106,6 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied
     {"olmo2", "tiny", 256,  512,   2,  4,  2,  64,  0, 512,    480,    2048, false},
     {"olmo2", "1b",   2048, 8192,  16, 16, 16, 128, 0, 100352, 100256, 4096, false},
     {"olmo2", "7b",   4096, 11008, 32, 32, 32, 128, 0, 100352, 100256, 4096, false},
@@ -127,33 +117,23 @@ constexpr ModelShape kShapes[] = {
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  const bool slides = shape.window > 0;
-  json::Value config = usual_config(kModelTypes[slides ? 1 : 0], shape, layers);
-  if (slides) config["sliding_window"] = shape.window;
-  config.erase("head_dim");
-  config["rms_norm_eps"] = 1e-6;
-  config["rope_scaling"] = nullptr;
-  if (slides && shape.name != "tiny") {
-    config["rope_scaling"] = {{"beta_fast", 32},
-                              {"beta_slow", 1},
-                              {"factor", 8.0},
-                              {"original_max_position_embeddings", 8192},
-                              {"rope_type", "yarn"}};
-  }
-  config["rope_theta"] = 500000.0;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"", "", R"({"head_dim": "$none", "rms_norm_eps": 1e-6, "rope_scaling": null,
+                 "rope_theta": 500000.0})"},
+    {"olmo3", "", R"({"model_type": "olmo3", "sliding_window": "$window"})"},
+    {"olmo3", "7b 32b", R"({"rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 8.0,
+                                             "original_max_position_embeddings": 8192,
+                                             "rope_type": "yarn"}})"},
+};
 
 }  // namespace
 
-extern const ModelFamily olmo2_family;
 const ModelFamily olmo2_family = {.model_types = kModelTypes,
                                   .gguf = kGguf,
                                   .keys = kKeys,
                                   .read = read,
                                   .record = record,
                                   .shapes = kShapes,
-                                  .config_of = config_of};
+                                  .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

@@ -30,7 +30,7 @@ Status complete_gguf(const GgufModel& /*model*/, json::Value& config) {
   return {};
 }
 
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
+void add_gguf_keys(const GgufArchitecture& /*phi3*/, const ModelConfig& model, GgufKeys& keys) {
   keys.whole("phi3.attention.sliding_window", static_cast<uint32_t>(model.windows.front()));
 }
 
@@ -41,7 +41,7 @@ constexpr GgufArchitecture kGguf[] = {{.name = "phi3",
                                        .complete = complete_gguf,
                                        .add_keys = add_gguf_keys}};
 
-constexpr json::ScopedRule kKeys[] = {
+constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY(
         "", "max_position_embeddings", kComputed, "",
         "absent: 4096; beside the original positions it says the factor of cos and sin"),
@@ -53,13 +53,11 @@ constexpr json::ScopedRule kKeys[] = {
         "computed again then"),
     SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent or null: none"),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "what sliding_window says of all layers"),
-    SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
-    SUBBYTE_CONFIG_KEY("", "embd_pdrop", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("", "attention_bias lm_head_bias mlp_bias", kIgnored, "",
+                       "there are no biases"),
+    SUBBYTE_CONFIG_KEY("", "embd_pdrop resid_pdrop", kIgnored, "", "of training"),
     SUBBYTE_CONFIG_KEY("", "full_attn_mod", kIgnored, "", "sliding_window says it"),
     SUBBYTE_CONFIG_KEY("", "interpolate_factor", kIgnored, "", "rope_scaling says it"),
-    SUBBYTE_CONFIG_KEY("", "lm_head_bias", kIgnored, "", "there are no biases"),
-    SUBBYTE_CONFIG_KEY("", "mlp_bias", kIgnored, "", "there are no biases"),
-    SUBBYTE_CONFIG_KEY("", "resid_pdrop", kIgnored, "", "of training"),
 };
 
 constexpr json::KeyRule kRopeKeys[] = {
@@ -93,8 +91,6 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // Phi-4-mini-instruct; tiny, where added tokens begin, and the factors of long texts are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied
     {"phi3", "tiny", 256,  512,   2,  4,  2,  64,  0, 512,    480,    2048,  false},
     {"phi3", "mini", 3072, 8192,  32, 32, 32, 96,  0, 32064,  32000,  4096,  false},
     {"phi3", "4",    5120, 17920, 40, 40, 10, 128, 0, 100352, 100256, 16384, false},
@@ -102,33 +98,23 @@ constexpr ModelShape kShapes[] = {
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
-  config.erase("head_dim");
-  config["embd_pdrop"] = 0.0;
-  config["original_max_position_embeddings"] = shape.positions;
-  config["resid_pdrop"] = 0.0;
-  config["rope_scaling"] = nullptr;
-  config["rope_theta"] = 10000.0;
-  config["sliding_window"] = nullptr;
-  if (shape.name == "4-mini") {
-    json::Value few = json::Value::array();
-    json::Value many = json::Value::array();
-    for (int64_t i = 0; i < shape.head_dim * 3 / 8; ++i) {
-      few.push_back(1.0);
-      many.push_back(1.0 + static_cast<double>(i));
-    }
-    config["original_max_position_embeddings"] = 4096;
-    config["partial_rotary_factor"] = 0.75;
-    config["rope_scaling"] = {
-        {"long_factor", std::move(many)}, {"short_factor", std::move(few)}, {"type", "longrope"}};
-  }
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"", "", R"({"head_dim": "$none", "embd_pdrop": 0.0, "resid_pdrop": 0.0, "rope_scaling": null,
+                 "original_max_position_embeddings": "$positions", "rope_theta": 10000.0,
+                 "sliding_window": null})"},
+    {"", "4-mini", R"({"original_max_position_embeddings": 4096, "partial_rotary_factor": 0.75,
+                       "rope_scaling": {"type": "longrope",
+      "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0,
+          15.0, 16.0, 17.0, 18.0, 19.0, 20.0, 21.0, 22.0, 23.0, 24.0, 25.0, 26.0, 27.0, 28.0, 29.0,
+          30.0, 31.0, 32.0, 33.0, 34.0, 35.0, 36.0, 37.0, 38.0, 39.0, 40.0, 41.0, 42.0, 43.0, 44.0,
+          45.0, 46.0, 47.0, 48.0],
+      "short_factor": [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0,
+          1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0,
+          1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]}})"},
+};
 
 }  // namespace
 
-extern const ModelFamily phi3_family;
 const ModelFamily phi3_family = {.model_types = kModelTypes,
                                  .gguf = kGguf,
                                  .keys = kKeys,
@@ -136,6 +122,6 @@ const ModelFamily phi3_family = {.model_types = kModelTypes,
                                  .rope_kinds = kRopeKinds,
                                  .record = record,
                                  .shapes = kShapes,
-                                 .config_of = config_of};
+                                 .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

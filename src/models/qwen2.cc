@@ -59,10 +59,6 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
 };
 constexpr GgufTensorRule kGgufTensors[] = {
-    {"ffn_gate_inp", "mlp.gate"},
-    {"ffn_gate_exps", "mlp.experts.gate_proj", GgufChange::kExperts},
-    {"ffn_up_exps", "mlp.experts.up_proj", GgufChange::kExperts},
-    {"ffn_down_exps", "mlp.experts.down_proj", GgufChange::kExperts},
     {"ffn_gate_inp_shexp", "mlp.shared_expert_gate", GgufChange::kRow},
     {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
     {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
@@ -85,16 +81,22 @@ constexpr GgufArchitecture kGguf[] = {{.name = "qwen2", .model_type = "qwen2"},
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf}};
 
-constexpr json::ScopedRule kKeys[] = {
+struct Own {
+  bool has_biases = true;  // of queries, keys and values
+  ExpertConfig experts;
+
+  bool operator==(const Own&) const = default;
+};
+
+constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "q, k and v have biases, o has none"),
-    SUBBYTE_CONFIG_KEY("qwen2_moe", "qkv_bias", kComputed, "", "absent: true"),
-    SUBBYTE_CONFIG_KEY("qwen2_moe", "intermediate_size", kComputed, "", "absent: 5632"),
+    SUBBYTE_CONFIG_FLAG(Own, "qwen2_moe", "qkv_bias", has_biases, true, ""),
     SUBBYTE_CONFIG_KEY("qwen2_moe", "num_experts", kComputed, "", "absent: 60"),
     SUBBYTE_CONFIG_KEY("qwen2_moe", "num_experts_per_tok", kComputed, "", "absent: 4"),
     SUBBYTE_CONFIG_KEY("qwen2_moe", "moe_intermediate_size", kComputed, "", "absent: 1408"),
-    SUBBYTE_CONFIG_KEY("qwen2_moe", "shared_expert_intermediate_size", kComputed, "",
-                       "absent: 5632"),
-    SUBBYTE_CONFIG_KEY("qwen2_moe", "norm_topk_prob", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_NUMBER(Own, "qwen2_moe", "shared_expert_intermediate_size", experts.shared_inner,
+                          5632, 1, kMaxWidth, ""),
+    SUBBYTE_CONFIG_FLAG(Own, "qwen2_moe", "norm_topk_prob", experts.routing.normalises, false, ""),
     SUBBYTE_CONFIG_KEY("qwen2_moe", "decoder_sparse_step", kComputed, "", "absent: 1"),
     SUBBYTE_CONFIG_KEY("qwen2_moe", "mlp_only_layers", kComputed, "", "absent: none"),
     SUBBYTE_CONFIG_KEY("qwen2_moe", "layer_types", kComputed, "",
@@ -110,29 +112,13 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("qwen2_vl qwen2_5_vl", "text_config", kComputed, "",
                        "the config of the text model; older ones have its keys beside the others"),
 };
-constexpr json::KeyRule kRopeKeys[] = {
-    SUBBYTE_ROPE_KEY("mrope_section", kIgnored, "", "the positions of a text are all the same"),
-};
-
-struct Own {
-  bool has_biases = true;  // of queries, keys and values
-  ExpertConfig experts;
-
-  bool operator==(const Own&) const = default;
-};
-
 Status read(const json::Object& config, ModelConfig& model) {
   Own own = {.experts = {.layers = std::vector<bool>(model.num_layers, false)}};
   if (model.model_type == kMoe.name) {
     own.experts = {.count = 60, .per_token = 4, .inner = 1408};
     SUBBYTE_CHECK(read_experts(config, {}, own.experts));
-    SUBBYTE_TRY(const auto shared, config.integer("shared_expert_intermediate_size", 1, kMaxWidth));
-    SUBBYTE_TRY(const auto normalises, config.boolean("norm_topk_prob"));
-    SUBBYTE_TRY(const auto biases, config.boolean("qkv_bias"));
+    SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
     SUBBYTE_TRY(const auto slides, config.boolean("use_sliding_window"));
-    own.experts.shared_inner = shared.value_or(5632);
-    own.experts.routing.normalises = normalises.value_or(false);
-    own.has_biases = biases.value_or(true);
     SUBBYTE_TRY(own.experts.layers, read_expert_layers(config, model.num_layers));
     if (slides.value_or(false) && !config.has("layer_types")) {
       return config.error("config.layer_types", "layer_types",
@@ -153,9 +139,6 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // called tiny are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied,
-    //             experts, experts of a token, inner of an expert
     {"qwen2", "tiny", 256,  512,   2,  4,  2, 64,  0, 512,    480,    2048,  true},
     {"qwen2", "0.5b", 896,  4864,  24, 14, 2, 64,  0, 151936, 151643, 32768, true},
     {"qwen2", "1.5b", 1536, 8960,  28, 12, 2, 128, 0, 151936, 151643, 32768, true},
@@ -164,8 +147,7 @@ constexpr ModelShape kShapes[] = {
     {"qwen2", "14b",  5120, 13824, 48, 40, 8, 128, 0, 152064, 151643, 32768, false},
     {"qwen2", "32b",  5120, 27648, 64, 40, 8, 128, 0, 152064, 151643, 32768, false},
     {"qwen2", "72b",  8192, 29568, 80, 64, 8, 128, 0, 152064, 151643, 32768, false},
-    {"qwen2-moe", "tiny",     256,  512,   2,  4,  2,  64,  0, 512,    480,    2048,  false,
-     8,  2, 128},
+    {"qwen2-moe", "tiny", 256, 512, 2, 4, 2, 64, 0, 512, 480, 2048, false, 8, 2, 128},
     {"qwen2-moe", "a2.7b",    2048, 5632,  24, 16, 16, 128, 0, 151936, 151643, 32768, false,
      60, 4, 1408},
     {"qwen2-moe", "57b-a14b", 3584, 18944, 28, 28, 4,  128, 0, 151936, 151643, 32768, false,
@@ -173,37 +155,28 @@ constexpr ModelShape kShapes[] = {
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(shape.experts == 0 ? kModelTypes[0] : kMoe, shape, layers);
-  config.erase("attention_bias");
-  config.erase("head_dim");
-  config["max_window_layers"] = layers;
-  config["rope_theta"] = 1000000.0;
-  config["sliding_window"] = shape.positions;
-  config["use_sliding_window"] = false;
-  if (shape.experts == 0) return config;
-  config["decoder_sparse_step"] = 1;
-  config["mlp_only_layers"] = json::Value::array();
-  config["moe_intermediate_size"] = shape.expert_size;
-  config["norm_topk_prob"] = false;
-  config["num_experts"] = shape.experts;
-  config["num_experts_per_tok"] = shape.per_token;
-  config["shared_expert_intermediate_size"] = shape.per_token * shape.expert_size;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"", "", R"({"attention_bias": "$none", "head_dim": "$none", "max_window_layers": "$layers",
+                 "rope_theta": 1000000.0, "sliding_window": "$positions",
+                 "use_sliding_window": false})"},
+    {"qwen2-moe", "", R"({"model_type": "qwen2_moe", "decoder_sparse_step": 1,
+                          "mlp_only_layers": [], "norm_topk_prob": false,
+                          "num_experts": "$experts",
+                          "shared_expert_intermediate_size": "$expert_size*4"})"},
+    {"qwen2-moe", "tiny", R"({"shared_expert_intermediate_size": "$expert_size*2"})"},
+    {"qwen2-moe", "57b-a14b", R"({"shared_expert_intermediate_size": "$expert_size*8"})"},
+};
 
 }  // namespace
 
-extern const ModelFamily qwen2_family;
 const ModelFamily qwen2_family = {.model_types = kModelTypes,
                                   .gguf = kGguf,
                                   .keys = kKeys,
-                                  .rope_keys = kRopeKeys,
                                   .rope_kinds = kRopeKinds,
                                   .read = read,
                                   .record = record,
                                   .chat = kChat,
                                   .shapes = kShapes,
-                                  .config_of = config_of};
+                                  .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

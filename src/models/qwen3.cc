@@ -53,31 +53,20 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {"expert_feed_forward_length", "moe_intermediate_size"},
     {"expert_weights_norm", "norm_topk_prob", "true"},
 };
-constexpr GgufTensorRule kGgufTensors[] = {
-    {"attn_q_norm", "self_attn.q_norm"},
-    {"attn_k_norm", "self_attn.k_norm"},
-    {"ffn_gate_inp", "mlp.gate"},
-    {"ffn_gate_exps", "mlp.experts.gate_proj", GgufChange::kExperts},
-    {"ffn_up_exps", "mlp.experts.up_proj", GgufChange::kExperts},
-    {"ffn_down_exps", "mlp.experts.down_proj", GgufChange::kExperts},
-};
 /// What config.json says by one of two names.
-void add_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
-  keys.whole("qwen3moe.expert_count", static_cast<uint32_t>(model.own.as<ExpertConfig>().count));
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
+  keys.whole(architecture.key("expert_count"),
+             static_cast<uint32_t>(model.own.as<ExpertConfig>().count));
 }
 
 constexpr GgufArchitecture kGguf[] = {
-    {.name = "qwen3", .model_type = "qwen3", .tensors = kGgufTensors},
-    {.name = "qwen3vl", .model_type = "qwen3", .tensors = kGgufTensors},
-    {.name = "qwen3moe",
-     .model_type = "qwen3_moe",
-     .keys = kGgufKeys,
-     .tensors = kGgufTensors,
-     .add_keys = add_gguf_keys},
-    {.name = "qwen3vlmoe", .model_type = "qwen3_moe", .keys = kGgufKeys, .tensors = kGgufTensors},
+    {.name = "qwen3", .model_type = "qwen3"},
+    {.name = "qwen3vl", .model_type = "qwen3"},
+    {.name = "qwen3moe", .model_type = "qwen3_moe", .keys = kGgufKeys, .add_keys = add_gguf_keys},
+    {.name = "qwen3vlmoe", .model_type = "qwen3_moe", .keys = kGgufKeys},
 };
 
-constexpr json::ScopedRule kKeys[] = {
+constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("qwen3 qwen3_moe", "sliding_window", kComputed, "",
                        "absent: 4096 with use_sliding_window"),
     SUBBYTE_CONFIG_KEY("qwen3 qwen3_moe", "use_sliding_window", kComputed, "", "absent: false"),
@@ -86,23 +75,17 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("qwen3_moe", "layer_types", kComputed, "", "what the other keys say"),
     SUBBYTE_CONFIG_KEY("qwen3 qwen3_moe", "transformers_version", kComputed, "",
                        "before 4.53: all layers slide or none does"),
-    SUBBYTE_CONFIG_KEY("qwen3_moe qwen3_vl_moe_text", "num_local_experts", kComputed, "",
-                       "must be there"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe qwen3_vl_moe_text",
+                       "num_local_experts num_experts_per_tok "
+                       "moe_intermediate_size",
+                       kComputed, "", "must be there"),
     SUBBYTE_CONFIG_KEY("qwen3_moe qwen3_vl_moe_text", "num_experts", kComputed, "",
                        "num_local_experts, older"),
-    SUBBYTE_CONFIG_KEY("qwen3_moe qwen3_vl_moe_text", "num_experts_per_tok", kComputed, "",
-                       "must be there"),
-    SUBBYTE_CONFIG_KEY("qwen3_moe qwen3_vl_moe_text", "moe_intermediate_size", kComputed, "",
-                       "must be there"),
-    SUBBYTE_CONFIG_KEY("qwen3_moe", "norm_topk_prob", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_FLAG(ExpertConfig, "qwen3_moe", "norm_topk_prob", routing.normalises, false, ""),
     SUBBYTE_CONFIG_KEY("qwen3_vl_moe_text", "norm_topk_prob", kIgnored, "",
                        "weights of experts always add up to 1"),
-    SUBBYTE_CONFIG_KEY("qwen3_vl_text qwen3_vl_moe_text", "sliding_window", kIgnored, "",
-                       "no layer slides"),
-    SUBBYTE_CONFIG_KEY("qwen3_vl_text qwen3_vl_moe_text", "use_sliding_window", kIgnored, "",
-                       "no layer slides"),
-    SUBBYTE_CONFIG_KEY("qwen3_vl qwen3_vl_moe", "text_config", kComputed, "",
-                       "the config of the text model"),
+    SUBBYTE_CONFIG_KEY("qwen3_vl_text qwen3_vl_moe_text", "sliding_window use_sliding_window",
+                       kIgnored, "", "no layer slides"),
     SUBBYTE_CONFIG_KEY("qwen3_moe qwen3_vl_moe_text", "decoder_sparse_step", kComputed, "",
                        "absent: 1"),
     SUBBYTE_CONFIG_KEY("qwen3_moe qwen3_vl_moe_text", "mlp_only_layers", kComputed, "",
@@ -110,11 +93,6 @@ constexpr json::ScopedRule kKeys[] = {
     SUBBYTE_CONFIG_KEY("qwen3_moe", "max_window_layers", kIgnored, "",
                        "all layers slide or none does"),
     SUBBYTE_CONFIG_KEY("qwen3_moe", "attention_chunk_size", kRefused, "", "a cache that forgets"),
-};
-
-constexpr json::KeyRule kRopeKeys[] = {
-    SUBBYTE_ROPE_KEY("mrope_section", kIgnored, "", "the positions of a text are all the same"),
-    SUBBYTE_ROPE_KEY("mrope_interleaved", kIgnored, "", "the positions of a text are all the same"),
 };
 
 void record(const ModelConfig& config, StepRecorder& step) {
@@ -128,11 +106,8 @@ void record(const ModelConfig& config, StepRecorder& step) {
 Status read(const json::Object& config, ModelConfig& model) {
   ExpertConfig experts = {.layers = std::vector<bool>(model.num_layers, false)};
   if (model.model_type == kMoe.name || model.model_type == kVisionMoe.name) {
-    SUBBYTE_CHECK(read_experts(config, {.count = "num_local_experts", .other_count = "num_experts"},
-                               experts));
-    SUBBYTE_TRY(const auto normalises, config.boolean("norm_topk_prob"));
-    const bool always = model.model_type == kVisionMoe.name;
-    experts.routing.normalises = always || normalises.value_or(false);
+    SUBBYTE_CHECK(read_experts(config, {.count = "num_local_experts num_experts"}, experts));
+    SUBBYTE_CHECK(read_keys(config, kKeys, &experts, model));
     SUBBYTE_TRY(experts.layers, read_expert_layers(config, model.num_layers));
   }
   model.own = FamilyConfig(std::move(experts));
@@ -142,9 +117,6 @@ Status read(const json::Object& config, ModelConfig& model) {
 // Sources: the config.json files of Qwen/Qwen3-*; those called tiny are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied,
-    //             experts, experts of a token, inner of an expert
     {"qwen3",     "tiny",      256,  512,   2,  4,  2, 64,  0, 512,    480,    2048,  false},
     {"qwen3",     "0.6b",      1024, 3072,  28, 16, 8, 128, 0, 151936, 151643, 40960, true},
     {"qwen3",     "1.7b",      2048, 6144,  28, 16, 8, 128, 0, 151936, 151643, 40960, true},
@@ -152,8 +124,7 @@ constexpr ModelShape kShapes[] = {
     {"qwen3",     "8b",        4096, 12288, 36, 32, 8, 128, 0, 151936, 151643, 40960, false},
     {"qwen3",     "14b",       5120, 17408, 40, 40, 8, 128, 0, 151936, 151643, 40960, false},
     {"qwen3",     "32b",       5120, 25600, 64, 64, 8, 128, 0, 151936, 151643, 40960, false},
-    {"qwen3-moe", "tiny",      256,  512,   2,  4,  2, 64,  0, 512,    480,    2048,  false,
-     8, 2, 128},
+    {"qwen3-moe", "tiny", 256, 512, 2, 4, 2, 64, 0, 512, 480, 2048, false, 8, 2, 128},
     {"qwen3-moe", "30b-a3b",   2048, 6144,  48, 32, 4, 128, 0, 151936, 151643, 40960, false,
      128, 8, 768},
     {"qwen3-moe", "235b-a22b", 4096, 12288, 94, 64, 4, 128, 0, 151936, 151643, 40960, false,
@@ -161,37 +132,25 @@ constexpr ModelShape kShapes[] = {
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(shape.experts == 0 ? kDense : kMoe, shape, layers);
-  config["max_window_layers"] = layers;
-  config["rope_scaling"] = nullptr;
-  config["rope_theta"] = 1000000;
-  config["sliding_window"] = nullptr;
-  config["use_sliding_window"] = false;
-  if (shape.experts == 0) return config;
-  config["decoder_sparse_step"] = 1;
-  config["mlp_only_layers"] = json::Value::array();
-  config["moe_intermediate_size"] = shape.expert_size;
-  config["norm_topk_prob"] = true;
-  config["num_experts"] = shape.experts;
-  config["num_experts_per_tok"] = shape.per_token;
-  config["output_router_logits"] = false;
-  config["router_aux_loss_coef"] = 0.001;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"", "", R"({"max_window_layers": "$layers", "rope_scaling": null, "rope_theta": 1000000,
+                 "sliding_window": null, "use_sliding_window": false})"},
+    {"qwen3-moe", "", R"({"model_type": "qwen3_moe", "decoder_sparse_step": 1,
+                          "mlp_only_layers": [], "norm_topk_prob": true,
+                          "num_experts": "$experts", "output_router_logits": false,
+                          "router_aux_loss_coef": 0.001})"},
+};
 
 }  // namespace
 
-extern const ModelFamily qwen3_family;
 const ModelFamily qwen3_family = {.model_types = kModelTypes,
                                   .containers = kContainers,
                                   .gguf = kGguf,
                                   .keys = kKeys,
-                                  .rope_keys = kRopeKeys,
                                   .read = read,
                                   .record = record,
                                   .chat = kChat,
                                   .shapes = kShapes,
-                                  .config_of = config_of};
+                                  .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

@@ -16,12 +16,12 @@
 #include "models/gguf_config.h"
 #include "models/layer_lists.h"
 #include "models/model_family.h"
+#include "models/rope_config.h"
 #include "models/step_recorder.h"
 
 namespace subbyte {
 namespace {
 
-constexpr double kRotaryFraction = 0.25;
 constexpr int64_t kMaxLinearHeads = 4096;
 constexpr int64_t kMaxLinearHeadDim = 4096;
 
@@ -32,7 +32,7 @@ constexpr ModelType kModelTypes[] = {{.name = "qwen3_5_text",
                                                    .kv_heads = 4,
                                                    .head_dim = 256,
                                                    .max_positions = 32768,
-                                                   .rotary_fraction = kRotaryFraction,
+                                                   .rotary_fraction = 0.25,
                                                    .sliding = SlidingRule::kOfFamily}},
                                      {.name = "qwen3_5_moe_text",
                                       .architecture = "Qwen3_5MoeForCausalLM",
@@ -41,7 +41,7 @@ constexpr ModelType kModelTypes[] = {{.name = "qwen3_5_text",
                                                    .kv_heads = 2,
                                                    .head_dim = 256,
                                                    .max_positions = 32768,
-                                                   .rotary_fraction = kRotaryFraction,
+                                                   .rotary_fraction = 0.25,
                                                    .sliding = SlidingRule::kOfFamily}},
                                      {.name = "qwen3_next",
                                       .architecture = "Qwen3NextForCausalLM",
@@ -49,12 +49,21 @@ constexpr ModelType kModelTypes[] = {{.name = "qwen3_5_text",
                                                    .kv_heads = 2,
                                                    .head_dim = 256,
                                                    .max_positions = 32768,
-                                                   .rotary_fraction = kRotaryFraction,
+                                                   .rotary_fraction = 0.25,
                                                    .sliding = SlidingRule::kOfFamily}}};
 constexpr const ModelType& kDense = kModelTypes[0];
 constexpr const ModelType& kMoe = kModelTypes[1];
 constexpr const ModelType& kNext = kModelTypes[2];
 constexpr ChatFormat kChat[] = {ChatFormat::kChatMl};
+
+struct Own {
+  int64_t interval = 0;
+  std::vector<bool> delta_net_layers;  // [num_layers]; absent: all but each interval-th
+  DeltaNetShape delta_net;
+  ExpertConfig experts;
+
+  bool operator==(const Own&) const = default;
+};
 
 constexpr GgufKeyRule kGgufKeys[] = {
     {"ssm.conv_kernel", "linear_conv_kernel_dim"},
@@ -76,10 +85,6 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"attn_q_norm", "self_attn.q_norm", GgufChange::kPlusOne},
     {"attn_k_norm", "self_attn.k_norm", GgufChange::kPlusOne},
     {"ssm_norm", "linear_attn.norm"},
-    {"ffn_gate_inp", "mlp.gate"},
-    {"ffn_gate_exps", "mlp.experts.gate_proj", GgufChange::kExperts},
-    {"ffn_up_exps", "mlp.experts.up_proj", GgufChange::kExperts},
-    {"ffn_down_exps", "mlp.experts.down_proj", GgufChange::kExperts},
     {"ffn_gate_inp_shexp", "mlp.shared_expert_gate", GgufChange::kRow},
     {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
     {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
@@ -122,88 +127,6 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
   return {};
 }
 
-void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys);
-void add_dense_gguf_keys(const ModelConfig& model, GgufKeys& keys);
-void add_moe_gguf_keys(const ModelConfig& model, GgufKeys& keys);
-
-/// Files of Qwen3-Next have its projections apart, as Qwen3.5 has them.
-constexpr GgufArchitecture kGguf[] = {{.name = "qwen35",
-                                       .model_type = "qwen3_5_text",
-                                       .keys = kGgufKeys,
-                                       .tensors = kGgufTensors,
-                                       .own_tensors = kGgufTiled,
-                                       .complete = complete_gguf,
-                                       .add_keys = add_dense_gguf_keys},
-                                      {.name = "qwen35moe",
-                                       .model_type = "qwen3_5_moe_text",
-                                       .keys = kGgufKeys,
-                                       .tensors = kGgufTensors,
-                                       .own_tensors = kGgufTiled,
-                                       .complete = complete_gguf,
-                                       .add_keys = add_moe_gguf_keys},
-                                      {.name = "qwen3next",
-                                       .model_type = "qwen3_5_moe_text",
-                                       .keys = kGgufKeys,
-                                       .tensors = kGgufTensors,
-                                       .own_tensors = kGgufGrouped,
-                                       .complete = complete_gguf}};
-
-constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("qwen3_5_text", "intermediate_size", kComputed, "", "absent: 12288"),
-    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "intermediate_size", kIgnored, "",
-                       "all layers have experts"),
-    SUBBYTE_CONFIG_KEY("qwen3_next", "intermediate_size", kComputed, "", "absent: 5632"),
-    SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kComputed, "",
-                       "absent: 0.25; null: 1; that of rope_parameters counts before it"),
-    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: full_attention_interval says it"),
-    SUBBYTE_CONFIG_KEY("", "full_attention_interval", kComputed, "", "absent: 4"),
-    SUBBYTE_CONFIG_KEY("", "linear_num_key_heads", kComputed, "", "absent: 16"),
-    SUBBYTE_CONFIG_KEY("", "linear_num_value_heads", kComputed, "", "absent: 32"),
-    SUBBYTE_CONFIG_KEY("", "linear_key_head_dim", kComputed, "", "absent: 128"),
-    SUBBYTE_CONFIG_KEY("", "linear_value_head_dim", kComputed, "", "absent: 128"),
-    SUBBYTE_CONFIG_KEY("", "linear_conv_kernel_dim", kComputed, "", "absent: 4"),
-    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "num_experts", kComputed, "", "absent: 256"),
-    SUBBYTE_CONFIG_KEY("qwen3_next", "num_experts", kComputed, "", "absent: 512; 0: none"),
-    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "num_experts_per_tok", kComputed, "", "absent: 8"),
-    SUBBYTE_CONFIG_KEY("qwen3_next", "num_experts_per_tok", kComputed, "", "absent: 10"),
-    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text qwen3_next", "moe_intermediate_size", kComputed, "",
-                       "absent: 512"),
-    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text qwen3_next", "shared_expert_intermediate_size", kComputed,
-                       "", "absent: 512"),
-    SUBBYTE_CONFIG_KEY("qwen3_next", "norm_topk_prob", kComputed, "", "absent: true"),
-    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "norm_topk_prob", kIgnored, "",
-                       "weights of experts always add up to 1"),
-    SUBBYTE_CONFIG_KEY("qwen3_next", "decoder_sparse_step", kComputed, "", "absent: 1"),
-    SUBBYTE_CONFIG_KEY("qwen3_next", "mlp_only_layers", kComputed, "", "absent: none"),
-    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "decoder_sparse_step", kIgnored, "",
-                       "all layers have experts"),
-    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "mlp_only_layers", kIgnored, "",
-                       "all layers have experts"),
-    SUBBYTE_CONFIG_KEY("qwen3_5 qwen3_5_moe", "text_config", kComputed, "",
-                       "the config of the text model"),
-    SUBBYTE_CONFIG_KEY("", "attn_output_gate", kIgnored, "", "attention always has its gate"),
-    SUBBYTE_CONFIG_KEY("", "output_gate_type", kIgnored, "", "attention always has its gate"),
-    SUBBYTE_CONFIG_KEY("", "mamba_ssm_dtype", kIgnored, "", "states are kept in f32"),
-    SUBBYTE_CONFIG_KEY("", "mtp_num_hidden_layers", kIgnored, "",
-                       "of the part that drafts, which is not read"),
-    SUBBYTE_CONFIG_KEY("", "mtp_use_dedicated_embeddings", kIgnored, "",
-                       "of the part that drafts, which is not read"),
-};
-
-constexpr json::KeyRule kRopeKeys[] = {
-    SUBBYTE_ROPE_KEY("partial_rotary_factor", kComputed, "", "absent: that beside the section"),
-    SUBBYTE_ROPE_KEY("mrope_section", kIgnored, "", "the positions of a text are all the same"),
-    SUBBYTE_ROPE_KEY("mrope_interleaved", kIgnored, "", "the positions of a text are all the same"),
-};
-
-struct Own {
-  std::vector<bool> delta_net_layers;  // [num_layers]
-  DeltaNetShape delta_net;
-  ExpertConfig experts;
-
-  bool operator==(const Own&) const = default;
-};
-
 /// All that llama.cpp wants, also what config.json leaves to defaults.
 void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
   const Own& own = model.own.as<Own>();
@@ -227,13 +150,66 @@ void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& mode
   add("expert_shared_feed_forward_length", own.experts.shared_inner);
 }
 
-void add_dense_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
-  add_gguf_keys(kGguf[0], model, keys);
-}
+/// Files of Qwen3-Next have its projections apart, as Qwen3.5 has them.
+constexpr GgufArchitecture kGguf[] = {{.name = "qwen35",
+                                       .model_type = "qwen3_5_text",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .own_tensors = kGgufTiled,
+                                       .complete = complete_gguf,
+                                       .add_keys = add_gguf_keys},
+                                      {.name = "qwen35moe",
+                                       .model_type = "qwen3_5_moe_text",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .own_tensors = kGgufTiled,
+                                       .complete = complete_gguf,
+                                       .add_keys = add_gguf_keys},
+                                      {.name = "qwen3next",
+                                       .model_type = "qwen3_5_moe_text",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .own_tensors = kGgufGrouped,
+                                       .complete = complete_gguf}};
 
-void add_moe_gguf_keys(const ModelConfig& model, GgufKeys& keys) {
-  add_gguf_keys(kGguf[1], model, keys);
-}
+constexpr ConfigKey kKeys[] = {
+    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "intermediate_size", kIgnored, "",
+                       "all layers have experts"),
+    SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kComputed, "",
+                       "absent: 0.25; null: 1; that of rope_parameters counts before it"),
+    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: full_attention_interval says it"),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "full_attention_interval", interval, 4, 1, kMaxPositions, ""),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "linear_num_key_heads", delta_net.key_heads, 16, 1,
+                          kMaxLinearHeads, ""),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "linear_num_value_heads", delta_net.value_heads, 32, 1,
+                          kMaxLinearHeads, ""),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "linear_key_head_dim", delta_net.key_size, 128, 1,
+                          kMaxLinearHeadDim, ""),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "linear_value_head_dim", delta_net.value_size, 128, 1,
+                          kMaxLinearHeadDim, ""),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "linear_conv_kernel_dim", delta_net.taps, 4, 1, kMaxDeltaNetTaps,
+                          ""),
+    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "num_experts", kComputed, "", "absent: 256"),
+    SUBBYTE_CONFIG_KEY("qwen3_next", "num_experts", kComputed, "", "absent: 512; 0: none"),
+    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "num_experts_per_tok", kComputed, "", "absent: 8"),
+    SUBBYTE_CONFIG_KEY("qwen3_next", "num_experts_per_tok", kComputed, "", "absent: 10"),
+    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text qwen3_next", "moe_intermediate_size", kComputed, "",
+                       "absent: 512"),
+    SUBBYTE_CONFIG_NUMBER(Own, "qwen3_5_moe_text qwen3_next", "shared_expert_intermediate_size",
+                          experts.shared_inner, 512, 1, kMaxWidth, ""),
+    SUBBYTE_CONFIG_FLAG(Own, "qwen3_next", "norm_topk_prob", experts.routing.normalises, true, ""),
+    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "norm_topk_prob", kIgnored, "",
+                       "weights of experts always add up to 1"),
+    SUBBYTE_CONFIG_KEY("qwen3_next", "decoder_sparse_step", kComputed, "", "absent: 1"),
+    SUBBYTE_CONFIG_KEY("qwen3_next", "mlp_only_layers", kComputed, "", "absent: none"),
+    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "decoder_sparse_step mlp_only_layers", kIgnored, "",
+                       "all layers have experts"),
+    SUBBYTE_CONFIG_KEY("", "attn_output_gate output_gate_type", kIgnored, "",
+                       "attention always has its gate"),
+    SUBBYTE_CONFIG_KEY("", "mamba_ssm_dtype", kIgnored, "", "states are kept in f32"),
+    SUBBYTE_CONFIG_KEY("", "mtp_num_hidden_layers mtp_use_dedicated_embeddings", kIgnored, "",
+                       "of the part that drafts, which is not read"),
+};
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
@@ -256,10 +232,9 @@ void record(const ModelConfig& config, StepRecorder& step) {
 
 /// Which layers are gated delta nets.
 Status read_layers(const json::Object& config, const ModelConfig& model, Own& own) {
-  SUBBYTE_TRY(const auto interval, config.integer("full_attention_interval", 1, kMaxPositions));
   own.delta_net_layers.resize(model.num_layers);
   for (int64_t i = 0; i < model.num_layers; ++i) {
-    own.delta_net_layers[i] = (i + 1) % interval.value_or(4) != 0;
+    own.delta_net_layers[i] = (i + 1) % own.interval != 0;
   }
   constexpr std::string_view kKinds[] = {"full_attention", "linear_attention", "attention"};
   SUBBYTE_TRY(const auto kinds, read_layer_kinds(config, "layer_types", kKinds, model.num_layers));
@@ -269,46 +244,34 @@ Status read_layers(const json::Object& config, const ModelConfig& model, Own& ow
   return {};
 }
 
-Status read_delta_net(const json::Object& config, const ModelConfig& model, DeltaNetShape& shape) {
-  const auto read = [&](const char* key, int64_t max, int64_t absent) -> Result<int64_t> {
-    SUBBYTE_TRY(const auto value, config.integer(key, 1, max));
-    return value.value_or(absent);
-  };
-  SUBBYTE_TRY(shape.key_heads, read("linear_num_key_heads", kMaxLinearHeads, 16));
-  SUBBYTE_TRY(shape.value_heads, read("linear_num_value_heads", kMaxLinearHeads, 32));
-  SUBBYTE_TRY(shape.key_size, read("linear_key_head_dim", kMaxLinearHeadDim, 128));
-  SUBBYTE_TRY(shape.value_size, read("linear_value_head_dim", kMaxLinearHeadDim, 128));
-  SUBBYTE_TRY(shape.taps, read("linear_conv_kernel_dim", kMaxDeltaNetTaps, 4));
-  shape.eps = model.rms_norm_eps;
-  shape.by_key_head = model.model_type == kNext.name;
-  if (shape.value_heads % shape.key_heads == 0) return {};
-  return config.error("config.heads", "linear_num_value_heads",
-                      fmt::format("a multiple of linear_num_key_heads ({})", shape.key_heads));
-}
-
 /// Of Qwen3-Next there may be none.
 Status read_experts(const json::Object& config, const ModelConfig& model, ExpertConfig& experts) {
   const bool is_next = model.model_type == kNext.name;
   const json::Value* const count = config.find("num_experts");
   if (is_next && count != nullptr && *count == 0) return {};
-  experts = {.count = is_next ? 512 : 256, .per_token = is_next ? 10 : 8, .inner = 512};
+  experts.count = is_next ? 512 : 256;
+  experts.per_token = is_next ? 10 : 8;
+  experts.inner = 512;
   SUBBYTE_CHECK(subbyte::read_experts(config, {}, experts));
-  SUBBYTE_TRY(const auto shared, config.integer("shared_expert_intermediate_size", 1, kMaxWidth));
-  experts.shared_inner = shared.value_or(512);
   experts.layers.assign(model.num_layers, true);
   if (!is_next) return {};
-  SUBBYTE_TRY(const auto normalises, config.boolean("norm_topk_prob"));
-  experts.routing.normalises = normalises.value_or(true);
   SUBBYTE_TRY(experts.layers, read_expert_layers(config, model.num_layers));
   return {};
 }
 
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;
-  SUBBYTE_CHECK(read_layers(config, model, own));
-  SUBBYTE_CHECK(read_delta_net(config, model, own.delta_net));
   own.experts.layers.assign(model.num_layers, false);
+  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
+  SUBBYTE_CHECK(read_layers(config, model, own));
   if (model.model_type != kDense.name) SUBBYTE_CHECK(read_experts(config, model, own.experts));
+  DeltaNetShape& shape = own.delta_net;
+  shape.eps = model.rms_norm_eps;
+  shape.by_key_head = model.model_type == kNext.name;
+  if (shape.value_heads % shape.key_heads != 0) {
+    return config.error("config.heads", "linear_num_value_heads",
+                        fmt::format("a multiple of linear_num_key_heads ({})", shape.key_heads));
+  }
   model.own = FamilyConfig(std::move(own));
   return {};
 }
@@ -319,79 +282,53 @@ Status read(const json::Object& config, ModelConfig& model) {
 // ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied,
-    //             experts, experts of a token, inner of an expert,
-    //             key heads and value heads of delta nets, the size of both
-    {"qwen3.5",     "tiny",    256,  512,   4,  4,  2, 64,  0, 512,    480,    2048,   true,
-     0,   0,  0,   2,  4,  64},
-    {"qwen3.5",     "0.8b",    1024, 3584,  24, 8,  2, 256, 0, 248320, 248044, 262144, true,
-     0,   0,  0,   16, 16, 128},
-    {"qwen3.5",     "4b",      2560, 9216,  32, 16, 4, 256, 0, 248320, 248044, 262144, true,
-     0,   0,  0,   16, 32, 128},
-    {"qwen3.5",     "9b",      4096, 12288, 32, 16, 4, 256, 0, 248320, 248044, 262144, false,
-     0,   0,  0,   16, 32, 128},
-    {"qwen3.5",     "27b",     5120, 17408, 64, 24, 4, 256, 0, 248320, 248044, 262144, false,
-     0,   0,  0,   16, 48, 128},
-    {"qwen3.5-moe", "tiny",    256,  512,   4,  4,  2, 64,  0, 512,    480,    2048,   false,
-     8,   2,  128, 2,  4,  64},
-    {"qwen3.5-moe", "35b-a3b", 2048, 512,   40, 16, 2, 256, 0, 248320, 248044, 262144, false,
-     256, 8,  512, 16, 32, 128},
-    {"qwen3-next",  "tiny",    256,  512,   4,  4,  2, 64,  0, 512,    480,    2048,   false,
-     8,   2,  128, 2,  4,  64},
-    {"qwen3-next",  "80b-a3b", 2048, 5120,  48, 16, 2, 256, 0, 151936, 151643, 262144, false,
-     512, 10, 512, 16, 32, 128},
+    {"qwen3.5", "tiny", 256, 512, 4, 4, 2, 64, 0, 512, 480, 2048, true},
+    {"qwen3.5", "0.8b", 1024, 3584, 24, 8, 2, 256, 0, 248320, 248044, 262144, true},
+    {"qwen3.5", "4b", 2560, 9216, 32, 16, 4, 256, 0, 248320, 248044, 262144, true},
+    {"qwen3.5", "9b", 4096, 12288, 32, 16, 4, 256, 0, 248320, 248044, 262144, false},
+    {"qwen3.5", "27b", 5120, 17408, 64, 24, 4, 256, 0, 248320, 248044, 262144, false},
+    {"qwen3.5-moe", "tiny", 256, 512, 4, 4, 2, 64, 0, 512, 480, 2048, false, 8, 2, 128},
+    {"qwen3.5-moe", "35b-a3b", 2048, 512, 40, 16, 2, 256, 0, 248320, 248044, 262144, false, 256, 8,
+     512},
+    {"qwen3-next", "tiny", 256, 512, 4, 4, 2, 64, 0, 512, 480, 2048, false, 8, 2, 128},
+    {"qwen3-next", "80b-a3b", 2048, 5120, 48, 16, 2, 256, 0, 151936, 151643, 262144, false, 512,
+     10, 512},
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  const bool is_next = shape.arch == "qwen3-next";
-  json::Value config = usual_config(is_next              ? kNext
-                                    : shape.experts == 0 ? kDense
-                                                         : kMoe,
-                                    shape, layers);
-  json::Value types = json::Value::array();
-  for (int64_t i = 0; i < layers; ++i) {
-    types.push_back((i + 1) % 4 == 0 ? "full_attention" : "linear_attention");
-  }
-  config["full_attention_interval"] = 4;
-  config["layer_types"] = types;
-  config["linear_conv_kernel_dim"] = 4;
-  config["linear_key_head_dim"] = shape.state_head_dim;
-  config["linear_num_key_heads"] = shape.key_heads;
-  config["linear_num_value_heads"] = shape.value_heads;
-  config["linear_value_head_dim"] = shape.state_head_dim;
-  config["rope_parameters"] = {{"partial_rotary_factor", kRotaryFraction},
-                               {"rope_theta", 10000000},
-                               {"rope_type", "default"}};
-  if (shape.experts == 0) return config;
-  config["moe_intermediate_size"] = shape.expert_size;
-  config["num_experts"] = shape.experts;
-  config["num_experts_per_tok"] = shape.per_token;
-  config["output_router_logits"] = false;
-  config["router_aux_loss_coef"] = 0.001;
-  config["shared_expert_intermediate_size"] = shape.expert_size;
-  if (!is_next) {
-    config.erase("intermediate_size");
-    return config;
-  }
-  config["decoder_sparse_step"] = 1;
-  config["mlp_only_layers"] = json::Value::array();
-  config["norm_topk_prob"] = true;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"", "", R"({"full_attention_interval": 4,
+                 "layer_types": "$each lllf",
+                 "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128,
+                 "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+                 "linear_value_head_dim": 128,
+                 "rope_parameters": {"partial_rotary_factor": 0.25, "rope_theta": 10000000,
+                                     "rope_type": "default"}})"},
+    {"", "tiny", R"({"linear_key_head_dim": 64, "linear_num_key_heads": 2,
+                     "linear_num_value_heads": 4, "linear_value_head_dim": 64})"},
+    {"", "0.8b", R"({"linear_num_value_heads": 16})"},
+    {"", "27b", R"({"linear_num_value_heads": 48})"},
+    {"qwen3.5-moe", "", R"({"model_type": "qwen3_5_moe_text", "intermediate_size": "$none",
+                            "num_experts": "$experts", "output_router_logits": false,
+                            "router_aux_loss_coef": 0.001,
+                            "shared_expert_intermediate_size": "$expert_size"})"},
+    {"qwen3-next", "", R"({"model_type": "qwen3_next", "decoder_sparse_step": 1,
+                           "mlp_only_layers": [], "norm_topk_prob": true,
+                           "num_experts": "$experts", "output_router_logits": false,
+                           "router_aux_loss_coef": 0.001,
+                           "shared_expert_intermediate_size": "$expert_size"})"},
+};
 
 }  // namespace
 
-extern const ModelFamily qwen3_5_family;
 const ModelFamily qwen3_5_family = {.model_types = kModelTypes,
                                     .gguf = kGguf,
                                     .keys = kKeys,
-                                    .rope_keys = kRopeKeys,
+                                    .rope_keys = kPartRopeKeys,
                                     .read = read,
                                     .record = record,
                                     .chat = kChat,
                                     .shapes = kShapes,
-                                    .config_of = config_of};
+                                    .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "models/config_keys.h"
 #include "models/model_config.h"
 #include "ops/step_plan.h"
 
@@ -41,5 +42,14 @@ Result<double> rope_score_factor(const json::Object& config, const ModelConfig& 
 /// llama_4_scaling_beta and the original positions of such a config, which must be there. Codes:
 /// those of read_rope(), json.missing.
 Result<QueryScale> read_query_scale(const json::Object& config, const ModelConfig& model);
+
+/// Keys of heads of which a part turns (ConfigDefaults::rotary_fraction), and of their section.
+inline constexpr ConfigKey kPartKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kComputed, "",
+                       "absent: by the type; that of rope_parameters counts before it"),
+};
+inline constexpr json::KeyRule kPartRopeKeys[] = {
+    SUBBYTE_ROPE_KEY("partial_rotary_factor", kComputed, "", "absent: that beside the section"),
+};
 
 }  // namespace subbyte

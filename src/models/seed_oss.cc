@@ -16,28 +16,6 @@ constexpr ModelType kModelTypes[] = {{.name = "seed_oss",
                                                    .attention_bias = true,
                                                    .eos = 2}}};
 
-constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "attention_bias", kComputed, "", "of q, k and v; absent: true"),
-    SUBBYTE_CONFIG_KEY("", "attention_out_bias", kComputed, "", "of o; absent: false"),
-    SUBBYTE_CONFIG_KEY("", "mlp_bias", kComputed, "", "absent: false"),
-    SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "how it is computed"),
-    SUBBYTE_CONFIG_KEY("", "residual_dropout", kIgnored, "", "of training"),
-};
-
-constexpr GgufTensorRule kGgufTensors[] = {{"post_attention_norm", "post_attention_layernorm"}};
-
-Status complete_gguf(const GgufModel& model, json::Value& config) {
-  config["attention_bias"] = model.find("blk.0.attn_q.bias") != nullptr;
-  config["attention_out_bias"] = model.find("blk.0.attn_output.bias") != nullptr;
-  config["mlp_bias"] = model.find("blk.0.ffn_down.bias") != nullptr;
-  return {};
-}
-
-constexpr GgufArchitecture kGguf[] = {{.name = "seed_oss",
-                                       .model_type = "seed_oss",
-                                       .tensors = kGgufTensors,
-                                       .complete = complete_gguf}};
-
 struct Own {
   bool output_bias = false;
   bool mlp_bias = false;
@@ -45,12 +23,25 @@ struct Own {
   bool operator==(const Own&) const = default;
 };
 
-Status read(const json::Object& config, ModelConfig& model) {
-  SUBBYTE_TRY(const auto output, config.boolean("attention_out_bias"));
-  SUBBYTE_TRY(const auto mlp, config.boolean("mlp_bias"));
-  model.own = FamilyConfig(Own{output.value_or(false), mlp.value_or(false)});
+constexpr ConfigKey kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "attention_bias", kComputed, "", "of q, k and v; absent: true"),
+    SUBBYTE_CONFIG_FLAG(Own, "", "attention_out_bias", output_bias, false, "of o"),
+    SUBBYTE_CONFIG_FLAG(Own, "", "mlp_bias", mlp_bias, false, ""),
+    SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "how it is computed"),
+    SUBBYTE_CONFIG_KEY("", "residual_dropout", kIgnored, "", "of training"),
+};
+
+constexpr GgufTensorRule kGgufTensors[] = {{"post_attention_norm", "post_attention_layernorm"}};
+
+Status complete_gguf(const GgufModel& model, json::Value& config) {
+  config["attention_out_bias"] = model.find("blk.0.attn_output.bias") != nullptr;
   return {};
 }
+
+constexpr GgufArchitecture kGguf[] = {{.name = "seed_oss",
+                                       .model_type = "seed_oss",
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf}};
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
@@ -64,31 +55,24 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // begin, are ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied
     {"seed-oss", "tiny", 256,  512,   2,  4,  2, 64,  0, 512,    480,    2048,   false},
     {"seed-oss", "36b",  5120, 27648, 64, 80, 8, 128, 0, 155136, 154880, 524288, false},
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
-  config["attention_bias"] = true;
-  config["attention_out_bias"] = false;
-  config["mlp_bias"] = false;
-  config["rope_theta"] = 10000000.0;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"", "", R"({"attention_bias": true, "attention_out_bias": false, "mlp_bias": false,
+                 "rope_theta": 10000000.0})"},
+};
 
 }  // namespace
 
-extern const ModelFamily seed_oss_family;
 const ModelFamily seed_oss_family = {.model_types = kModelTypes,
                                      .gguf = kGguf,
                                      .keys = kKeys,
-                                     .read = read,
+                                     .read = read_own<Own, kKeys>,
                                      .record = record,
                                      .shapes = kShapes,
-                                     .config_of = config_of};
+                                     .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

@@ -20,19 +20,6 @@ constexpr ModelType kModelTypes[] = {{.name = "smollm3",
                                                    .tie_word_embeddings = true,
                                                    .eos = 128001}}};
 
-constexpr json::ScopedRule kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "no_rope_layers", kComputed, "",
-                       "1: heads of the layer turn; absent: by no_rope_layer_interval"),
-    SUBBYTE_CONFIG_KEY("", "no_rope_layer_interval", kComputed, "",
-                       "heads do not turn in the last of so many layers; absent: 4"),
-    SUBBYTE_CONFIG_KEY("", "mlp_bias", kComputed, "", "absent: false"),
-    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "all are full_attention"),
-    SUBBYTE_CONFIG_KEY("", "use_sliding_window", kRefused, "false", "layers that slide"),
-    SUBBYTE_CONFIG_KEY("", "sliding_window", kIgnored, "", "no layer slides"),
-    SUBBYTE_CONFIG_KEY("", "max_window_layers", kIgnored, "", "no layer slides"),
-    SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "how it is computed"),
-};
-
 struct Own {
   std::vector<bool> turning;  // [num_layers]
   bool mlp_bias = false;
@@ -40,25 +27,28 @@ struct Own {
   bool operator==(const Own&) const = default;
 };
 
-Status complete_gguf(const GgufModel& model, json::Value& config) {
-  config["attention_bias"] = model.find("blk.0.attn_q.bias") != nullptr;
-  config["mlp_bias"] = model.find("blk.0.ffn_down.bias") != nullptr;
-  return {};
-}
+constexpr ConfigKey kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "no_rope_layers", kComputed, "",
+                       "1: heads of the layer turn; absent: by no_rope_layer_interval"),
+    SUBBYTE_CONFIG_KEY("", "no_rope_layer_interval", kComputed, "",
+                       "heads do not turn in the last of so many layers; absent: 4"),
+    SUBBYTE_CONFIG_FLAG(Own, "", "mlp_bias", mlp_bias, false, ""),
+    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "all are full_attention"),
+    SUBBYTE_CONFIG_KEY("", "use_sliding_window", kRefused, "false", "layers that slide"),
+    SUBBYTE_CONFIG_KEY("", "sliding_window max_window_layers", kIgnored, "", "no layer slides"),
+    SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "how it is computed"),
+};
 
 constexpr GgufTensorRule kGgufTensors[] = {
     {"attn_q", "self_attn.q_proj", GgufChange::kPairedQueries},
     {"attn_k", "self_attn.k_proj", GgufChange::kPairedKeys},
 };
-constexpr GgufArchitecture kGguf[] = {{.name = "smollm3",
-                                       .model_type = "smollm3",
-                                       .tensors = kGgufTensors,
-                                       .complete = complete_gguf}};
+constexpr GgufArchitecture kGguf[] = {
+    {.name = "smollm3", .model_type = "smollm3", .tensors = kGgufTensors}};
 
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;
-  SUBBYTE_TRY(const auto biases, config.boolean("mlp_bias"));
-  own.mlp_bias = biases.value_or(false);
+  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
   SUBBYTE_TRY(own.turning, read_turning_layers(config, model.num_layers));
   model.own = FamilyConfig(std::move(own));
   return {};
@@ -78,32 +68,24 @@ void record(const ModelConfig& config, StepRecorder& step) {
 // Sources: the config.json of HuggingFaceTB/SmolLM3-3B; tiny is ours.
 // clang-format off
 constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied
     {"smollm3", "tiny", 256,  512,   4,  4,  2, 64,  0, 512,    480,    2048,  true},
     {"smollm3", "3b",   2048, 11008, 36, 16, 4, 128, 0, 128256, 128000, 65536, true},
 };
 // clang-format on
 
-json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(kModelTypes[0], shape, layers);
-  config.erase("head_dim");
-  config["mlp_bias"] = false;
-  config["no_rope_layer_interval"] = 4;
-  config["rope_theta"] = 5000000.0;
-  config["use_sliding_window"] = false;
-  return config;
-}
+constexpr ShapeKeys kShapeKeys[] = {
+    {"", "", R"({"head_dim": "$none", "mlp_bias": false, "no_rope_layer_interval": 4,
+                 "rope_theta": 5000000.0, "use_sliding_window": false})"},
+};
 
 }  // namespace
 
-extern const ModelFamily smollm3_family;
 const ModelFamily smollm3_family = {.model_types = kModelTypes,
                                     .gguf = kGguf,
                                     .keys = kKeys,
                                     .read = read,
                                     .record = record,
                                     .shapes = kShapes,
-                                    .config_of = config_of};
+                                    .shape_keys = kShapeKeys};
 
 }  // namespace subbyte

@@ -22,7 +22,7 @@ Value quantization_config(const SyntheticWeights& weights, int64_t group_size) {
 
 std::string synthetic_config(const ModelShape& shape, int64_t layers, const SynthOptions& options) {
   const SpecialIds ids = special_ids(shape);
-  Value config = family_of(shape).config_of(shape, layers);
+  Value config = shape_config(family_of(shape), shape, layers);
   config["bos_token_id"] = ids.begin_of_text;
   config["eos_token_id"] = ids.end.front();
   config["pad_token_id"] = ids.padding;

@@ -139,8 +139,9 @@ Result<std::vector<SynthTensor>> synthetic_tensors(const ModelConfig& config,
 Result<std::vector<SynthTensor>> synthetic_tensors(const ModelShape& shape, int64_t layers,
                                                    const SynthOptions& options) {
   // As it is read from a file, where numbers have no sign.
-  SUBBYTE_TRY(const json::Value text,
-              json::parse(json::to_text(family_of(shape).config_of(shape, layers)), "config.json"));
+  SUBBYTE_TRY(
+      const json::Value text,
+      json::parse(json::to_text(shape_config(family_of(shape), shape, layers)), "config.json"));
   SUBBYTE_TRY(const json::Object object, json::Object::of(text, "config.json"));
   SUBBYTE_TRY(const ModelConfig config, parse_model_config(object));
   return synthetic_tensors(config, options);

@@ -40,7 +40,7 @@ inline FamilyModel tiny_model_of(const ModelFamily& family, const ModelType& typ
   FamilyModel fitting = {std::string(type.name), nullptr, {}};
   for (const ModelShape& shape : family.shapes) {
     if (shape.name != "tiny") continue;
-    json::Value config = family.config_of(shape, shape.layers);
+    json::Value config = shape_config(family, shape, shape.layers);
     const bool is_own = config["model_type"] == type.name;
     config["model_type"] = std::string(type.name);
     config["architectures"] = json::Value::array({std::string(type.architecture)});
@@ -66,6 +66,7 @@ inline std::vector<FamilyModel> family_models() {
       outer["model_type"] = std::string(type.wrapper);
       outer["tie_word_embeddings"] = models.back().config["tie_word_embeddings"];
       outer["text_config"] = models.back().config;
+      outer["vision_config"] = {{"hidden_size", 8}, {"num_hidden_layers", 1}};
       models.push_back({std::string(type.wrapper) + "_" + models.back().name, models.back().shape,
                         std::move(outer)});
     }
