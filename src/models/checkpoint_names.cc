@@ -164,8 +164,10 @@ Result<CheckpointNames> CheckpointNames::find(const TensorSource& tensors, Exper
   CheckpointNames names(tensors, experts);
   bool is_published = false;
   for (const auto& [name, tensor] : tensors.tensors()) {
-    is_published = is_published || name.find(kPublishedBlock) != name.npos;
-    names.has_module_names_ = names.has_module_names_ || name.find(".mlp.experts.") != name.npos;
+    const auto has = [&name = name](std::string_view part) { return name.find(part) != name.npos; };
+    const bool is_of_experts = has(".mlp.experts.") || has(".feed_forward.experts.");
+    is_published = is_published || has(kPublishedBlock) || (is_of_experts && has(".w1."));
+    names.has_module_names_ = names.has_module_names_ || is_of_experts;
     if (!name.ends_with(kBias)) continue;
     names.biased_.insert(without_layer(name.substr(0, name.size() - kBias.size())));
   }
@@ -200,7 +202,7 @@ std::string CheckpointNames::full(std::string_view name) const {
   if (name == kHead) return std::string(head_);
   if (name == kTable) name = table_;
   std::string full = std::string(prefix_) + std::string(name);
-  if (!has_module_names_ || full.find(kPublishedBlock) == full.npos) return full;
+  if (!has_module_names_) return full;
   for (const auto& [published, module] : kModuleNames) {
     const std::size_t at = full.find(published);
     if (at != full.npos) full.replace(at, published.size(), module);

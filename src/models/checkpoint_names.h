@@ -10,8 +10,9 @@
 //                            lm_head                   a model saved without its head
 //   backbone.                lm_head                   Nemotron-H, whose table is "embeddings"
 //
-// Mixtral and MiniMax-M2 have "block_sparse_moe.", w1, w3 and w2 in published files. Files with the
-// names of transformers' modules have "mlp.", gate_proj, up_proj and down_proj instead.
+// Mixtral and MiniMax-M2 have "block_sparse_moe.", w1, w3 and w2 in published files, LFM2-MoE such
+// names of experts under "feed_forward.". Files with the names of transformers' modules have
+// "mlp.", gate_proj, up_proj and down_proj instead.
 //
 //   experts of "layers.3.mlp.experts.gate_up_proj"
 //     modules   layers.3.mlp.experts.E.gate_proj, layers.3.mlp.experts.E.up_proj
