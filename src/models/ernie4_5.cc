@@ -35,14 +35,14 @@ constexpr const ModelType& kMoe = kModelTypes[1];
 
 struct Own {
   bool has_biases = false;
+  bool has_head_bias = false;
   ExpertConfig experts;
 
   bool operator==(const Own&) const = default;
 };
 
 constexpr ConfigKey kKeys[] = {
-    SUBBYTE_CONFIG_FLAG(Own, "ernie4_5", "use_bias", has_biases, false, ""),
-    SUBBYTE_CONFIG_KEY("ernie4_5_moe", "use_bias", kRefused, "false", "a bias of the head"),
+    SUBBYTE_CONFIG_FLAG(Own, "", "use_bias", has_biases, false, "of experts alone there are none"),
     SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "use_bias says it"),
     SUBBYTE_CONFIG_KEY("", "compression_ratio", kIgnored, "", "of positions in training"),
     SUBBYTE_CONFIG_KEY("", "fuse_rms_norm use_flash_attention", kIgnored, "", "how it is computed"),
@@ -144,6 +144,11 @@ Status read(const json::Object& config, ModelConfig& model) {
   SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
   if (model.model_type == kMoe.name) {
     SUBBYTE_CHECK(read_mixture(config, model.num_layers, own.experts));
+    own.has_head_bias = own.has_biases;
+  }
+  if (own.has_head_bias && model.tie_word_embeddings) {
+    return config.error("config.not_computed", "use_bias",
+                        "false, or tie_word_embeddings false, as lm_head has a bias, too");
   }
   model.own = FamilyConfig(std::move(own));
   return {};
@@ -152,15 +157,17 @@ Status read(const json::Object& config, ModelConfig& model) {
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
   const bool has_biases = own.has_biases;
-  record_usual_step(config, step,
-                    {.attention = {.pairs = RopePairs::kNeighbours,
-                                   .has_bias = has_biases,
-                                   .has_output_bias = has_biases},
-                     .gated = {.has_bias = has_biases},
-                     .experts = &own.experts,
-                     .mixture = {.choice_bias = "moe_statics.e_score_correction_bias",
-                                 .is_bias_row = true,
-                                 .shared = {.name = "shared_experts", .has_gate = false}}});
+  record_usual_step(
+      config, step,
+      {.attention = {.pairs = RopePairs::kNeighbours,
+                     .has_bias = has_biases,
+                     .has_output_bias = has_biases},
+       .gated = {.has_bias = has_biases},
+       .experts = &own.experts,
+       .mixture = {.choice_bias = "moe_statics.e_score_correction_bias",
+                   .is_bias_row = true,
+                   .shared = {.name = "shared_experts", .has_gate = false, .has_bias = has_biases}},
+       .logits = {.has_bias = own.has_head_bias}});
 }
 
 // Sources: the config.json files of baidu/ERNIE-4.5-*-PT; those called tiny, and where added tokens

@@ -170,6 +170,7 @@ void StepRecorder::finish(ValueId x, ValueId delta, const Logits& logits) {
                               .rows = config_.vocab_size,
                               .cols = config_.hidden_size,
                               .split = Split::kOutputs,
+                              .has_bias = logits.has_bias,
                               .tied_to = config_.tie_word_embeddings ? kTable : std::string_view(),
                               .is_untied_if_there = config_.contradicts_ties});
   record_.logits(kHead, h, head, logits.factor, logits.cap);

@@ -216,6 +216,7 @@ class StepRecorder {
     float factor = 1;
     float cap = 0;  // 0: none
     std::string_view norm = kFinalNorm;
+    bool has_bias = false;  // of a head of its own
   };
   /// Ends with the logits of x + delta.
   void finish(ValueId x, ValueId delta, const Logits& logits);

@@ -311,7 +311,8 @@ Status WeightLoader::load_head(const FoundTensor& tensor) {
   std::vector<Matrix> matrices(1);
   SUBBYTE_TRY(matrices.front(),
               with_head_bits(std::move(found), *tensor.infos.front().tensors.front()));
-  SUBBYTE_TRY(Weight weight, upload(tensor, std::move(matrices), {}));
+  SUBBYTE_TRY(std::vector<float> bias, bias_of(tensor));
+  SUBBYTE_TRY(Weight weight, upload(tensor, std::move(matrices), std::move(bias)));
   count(weight, 1.0);
   weights_.matrices_[spec.name] = std::move(weight);
   return {};

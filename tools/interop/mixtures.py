@@ -57,8 +57,10 @@ def lfm2_moe(**more):
 
 
 def ernie4_5_moe(**more):
-    """The layer in the middle has experts; sums of some tokens' weights are below the smallest."""
-    return family("Ernie4_5_Moe", 35, more, moe_num_experts=3, moe_k=2, moe_intermediate_size=16,
+    """The layer in the middle has experts; sums of some tokens' weights are below the smallest. All
+    products but those of experts have biases, the head, too."""
+    return family("Ernie4_5_Moe", 35, more, moe_num_experts=3, moe_k=2, moe_intermediate_size=8,
+                  use_bias=True, tie_word_embeddings=False,
                   num_hidden_layers=3, moe_layer_start_index=1, moe_layer_end_index=1,
                   moe_num_shared_experts=2, moe_norm_min=0.8,
                   intermediate_size=16)
