@@ -81,6 +81,38 @@ TEST_P(WrongTensors, transposed_are_named) {
   expect_named(transposed->name.substr(0, transposed->name.rfind(".weight")));
 }
 
+/// Those that have the config of a text model inside.
+std::vector<FamilyModel> wrapped_models() {
+  std::vector<FamilyModel> models = testing::family_models();
+  std::erase_if(models,
+                [](const FamilyModel& model) { return !model.config.contains("text_config"); });
+  return models;
+}
+
+class Towers : public WrongTensors {};
+
+/// With the names that transformers and vendors give them.
+TEST_P(Towers, are_noted_and_left) {
+  const std::vector<std::string> run = {"run", dir_.path().string(), "-p", "a", "-n", "4", "--temp",
+                                        "0"};
+  const ProcessResult text_alone = run_on(run);
+  ASSERT_EQ(text_alone.exit_code, 0) << text_alone.err;
+  for (const std::string prefix : {"", "model."}) {
+    for (const std::string part :
+         {"visual.blocks.0.attn.proj", "vision_tower.encoder.layers.0.mlp.fc1",
+          "vision_model.model.layers.0.mlp.fc1", "multi_modal_projector.linear_1",
+          "mm_projector.proj.0", "embed_vision.embedding_projection"}) {
+      tensors_.push_back({prefix + part + ".weight", DType::kBF16, {8, 8}});
+    }
+  }
+  const ProcessResult verified = verify();
+  EXPECT_EQ(verified.exit_code, 0) << verified.out << verified.err;
+  EXPECT_NE(verified.out.find("verify.unread"), std::string::npos) << verified.out;
+  EXPECT_EQ(run_on(run).out, text_alone.out);
+}
+
+INSTANTIATE_TEST_SUITE_P(Wrappers, Towers, ::testing::ValuesIn(wrapped_models()), NamedByValue());
+
 INSTANTIATE_TEST_SUITE_P(Families, WrongTensors, ::testing::ValuesIn(testing::family_models()),
                          NamedByValue());
 
