@@ -296,8 +296,9 @@ void add_limits(Command command, Options& options) {
   add_step_tokens(command, options.step_tokens, group);
   command
       .option("--max-slowdown", options.max_slowdown,
-              "times as long as without them that tokens of answers may take while prompts are "
-              "read; 0: as long as it takes, for the most tokens in all")
+              "times as long as without them that tokens of answers may take while prompts longer "
+              "than a step are read, more where many are; 0: as long as it takes, for the most "
+              "tokens in all")
       .shows_default()
       .group(group);
 }

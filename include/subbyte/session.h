@@ -48,8 +48,10 @@ struct SessionOptions {
   int64_t cache_positions = 0;  // of all together; 0: a context for each sequence
   CacheType cache_type = CacheType::kF16;
   int64_t step_tokens = 0;  // that a step computes at most; 0: what suits the machine
-  /// Times as long as without them that a step may take for the prompts in it, where samples answer
-  /// in it, too: these go on then, and prompts wait longer. 0: as long as it takes.
+  /// Times as long as without them that a step may take for the prompts in it, above 1, where
+  /// samples answer meanwhile and one of the prompts is longer than step_tokens: answers go on, and
+  /// prompts wait longer. With n answers and m prompts 1 + (max_slowdown - 1)(n + m) / n times.
+  /// 0: as long as it takes.
   double max_slowdown = 0;
   int head_bits = 16;           // 4 or 8: embedding and head are quantized while they are loaded
   bool scores_prompts = false;  // keeps memory for requests that score their prompts

@@ -4,9 +4,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 #include <utility>
 
 namespace subbyte {
+namespace {
+
+/// Part of a step that is waited for where its end is seen and not found later.
+constexpr double kSeen = 1.0 / 16;
+
+}  // namespace
 
 Status Scheduler::check(const ScheduledRequest& request, int64_t max_length) const {
   if (request.prompt.empty()) return Error{"generate.empty_prompt", "the prompt has no tokens"};
@@ -213,6 +220,7 @@ std::vector<Scheduler::Share> Scheduler::shares(bool is_ahead) {
     });
   }
   std::vector<Share> shares;
+  int64_t num_answering = 0;
   int64_t places_left = options_.max_sequences;
   int64_t rows_left = kScoredPromptTokens;
   for (Sample* const sample : order) {
@@ -221,6 +229,7 @@ std::vector<Scheduler::Share> Scheduler::shares(bool is_ahead) {
     if (sample->num_awaited > 0) continue;
     sample->has_place = true;
     --places_left;
+    num_answering += sample->generation.tokens_left() > 1 ? 0 : 1;
     if (!has_part) continue;
     const int64_t most = most_tokens(*sample, rows_left);
     rows_left -= sample->rows_to_score(most);
@@ -228,12 +237,22 @@ std::vector<Scheduler::Share> Scheduler::shares(bool is_ahead) {
     shares.push_back({sample, most, is_prompt ? 0 : most, is_prompt});
   }
   std::ranges::sort(shares, {}, [](const Share& share) { return share.sample->place; });
-  give_tokens(shares);
+  give_tokens(shares, num_answering);
   return shares;
 }
 
+/// Tokens that prompts may have beside so many that answer, of which some may have no part in the
+/// step, as they wait for the one before it.
+int64_t Scheduler::most_prompt_tokens(std::span<Share* const> prompts, int64_t num_answering) {
+  const bool has_long = std::ranges::any_of(prompts, [&](const Share* prompt) {
+    return prompt->sample->tokens_to_compute() > options_.step_tokens;
+  });
+  if (options_.max_slowdown == 0 || num_answering == 0 || !has_long) return options_.step_tokens;
+  return costs_.most_prompt_tokens(num_answering, std::ssize(prompts), options_.max_slowdown);
+}
+
 /// What is left of a step to those that are prompts.
-void Scheduler::give_tokens(std::vector<Share>& shares) {
+void Scheduler::give_tokens(std::vector<Share>& shares, int64_t num_answering) {
   std::vector<Share*> prompts;
   int64_t num_answers = 0;
   for (Share& share : shares) {
@@ -241,12 +260,9 @@ void Scheduler::give_tokens(std::vector<Share>& shares) {
     num_answers += share.tokens;
   }
   if (prompts.empty()) return;
-  const int64_t num_prompts = std::ssize(prompts);
   int64_t left = std::max<int64_t>(options_.step_tokens - num_answers, 1);
-  if (options_.max_slowdown > 0 && num_answers > 0) {
-    left =
-        std::min(left, costs_.most_prompt_tokens(num_answers, num_prompts, options_.max_slowdown));
-  }
+  left = std::min(left, most_prompt_tokens(prompts, num_answering));
+  if (num_answers == 0) left = std::max<int64_t>(left, 1);  // a step is not empty
   const auto give = [&](Share& share, int64_t most) {
     const int64_t more = std::min({most, left, share.most - share.tokens});
     share.tokens += more;
@@ -403,10 +419,22 @@ std::optional<SampleEvent> Scheduler::take(Sample& sample, const Part& part, int
   return event;
 }
 
+/// The machine begins with a step when the one before it is done. When that was is known where it
+/// was waited for: a step whose end or begin was not seen is not measured.
+void Scheduler::measure(const Step& done, double asked) {
+  const double end = now();
+  const bool was_seen = std::exchange(is_end_seen_, end - asked > kSeen * (end - done.begin));
+  const double last_end = std::exchange(last_end_, end);
+  if (is_end_seen_ && (was_seen || done.begin >= last_end)) {
+    costs_.add(done.load, end - std::max(done.begin, last_end));
+  }
+}
+
 Result<std::vector<SampleEvent>> Scheduler::step() {
   std::vector<SampleEvent> events;
   if (idle()) return events;
   SUBBYTE_CHECK(enqueue_steps());
+  const double asked = now();
   Result<std::vector<Part>> parts = steps_.pop(logits_);
   if (!parts.ok()) {
     clear_steps();
@@ -414,9 +442,7 @@ Result<std::vector<SampleEvent>> Scheduler::step() {
   }
   const Step done = std::move(submitted_.front());
   submitted_.pop_front();
-  // The machine begins with a step when the one before it is done.
-  const double begin = std::max(done.begin, std::exchange(last_end_, now()));
-  costs_.add(done.load, last_end_ - begin);
+  measure(done, asked);
   const std::vector<Sample*>& owners = done.owners;
   num_computed_tokens_ += Batch{*parts}.num_tokens();
   if (std::ranges::all_of(owners, [](const Sample* one) { return one == nullptr; })) {

@@ -96,7 +96,7 @@ struct SchedulerOptions {
   int64_t step_tokens = 512;  // of a step; more than max_sequences, else prompts go token by token
   bool shares_prefixes = true;  // false: only samples of a request do
   /// Times as long as without them that a step may take for the prompts in it, where samples answer
-  /// in it, too (StepCosts); 0: as long as it takes.
+  /// meanwhile and one of the prompts is longer than a step (StepCosts); 0: as long as it takes.
   double max_slowdown = 0;
   std::function<double()> seconds{};  // the time; empty: that of the machine
 };
@@ -191,6 +191,10 @@ class Scheduler {
     bool is_scored() const {
       return !scores_prompt || num_scored + 1 >= generation.prompt_tokens();
     }
+    /// Tokens of its prompt, without those that it began with where they are known.
+    int64_t tokens_to_compute() const {
+      return generation.prompt_tokens() - std::max<int64_t>(num_cached, 0);
+    }
     /// Positions that no step on its way is to compute.
     int64_t finished_length() const { return sequence.length() - on_its_way; }
 
@@ -249,11 +253,13 @@ class Scheduler {
   Status enqueue_steps();
   Status push(Step step);
   double now() const;
+  void measure(const Step& done, double asked);
   Step next_step(bool is_ahead);
   bool takes_part(Sample& sample, bool is_ahead);
   int64_t most_tokens(const Sample& sample, int64_t rows_left) const;
   std::vector<Share> shares(bool is_ahead);
-  void give_tokens(std::vector<Share>& shares);
+  int64_t most_prompt_tokens(std::span<Share* const> prompts, int64_t num_answering);
+  void give_tokens(std::vector<Share>& shares, int64_t num_answering);
   Part next_part(Sample& sample, int64_t tokens);
   bool make_room(const Sequence& sequence, int64_t tokens, int64_t spare = 0);
   bool reserve(Sample& sample, int64_t tokens);
@@ -295,7 +301,8 @@ class Scheduler {
   StepQueue steps_;             // ends before the sequences of the samples
   std::deque<Step> submitted_;  // the same steps; their parts are there
   StepCosts costs_;
-  double last_end_ = 0;  // of a step, in seconds
+  double last_end_ = 0;       // of a step, in seconds
+  bool is_end_seen_ = false;  // it was waited for
 };
 
 }  // namespace subbyte

@@ -23,6 +23,7 @@ class Timed : public testing::LaggingBackend {
   struct Step {
     int64_t num_answers = 0;
     int64_t prompt_tokens = 0;
+    double end = 0;  // when it is done
     /// Like a GPU: 4 ms of weights, and more for each token.
     double seconds() const {
       return 1e-3 * (4.0 + 0.1 * static_cast<double>(num_answers) +
@@ -36,10 +37,12 @@ class Timed : public testing::LaggingBackend {
       const int64_t size = std::ssize(part.tokens);
       (size == 1 ? step.num_answers : step.prompt_tokens) += size;
     }
+    last_end = std::max(last_end, time) + step.seconds();
+    step.end = last_end;
     LaggingBackend::submit(compiled, batch);
   }
   Status wait(Logits& logits) override {
-    time += steps.at(num_done++).seconds();
+    time = std::max(time, steps.at(num_done++).end);
     return LaggingBackend::wait(logits);
   }
 
@@ -48,6 +51,7 @@ class Timed : public testing::LaggingBackend {
 
  private:
   std::size_t num_done = 0;
+  double last_end = 0;
 };
 
 class SchedulingOrder : public ::testing::Test {
@@ -69,6 +73,39 @@ class SchedulingOrder : public ::testing::Test {
     request.options.sampling.repetition_penalty = penalty;
     request.priority = priority;
     return scheduler_->add(request).value();
+  }
+
+  /// Four samples answer, beside which steps take 2.5 times as long at most.
+  void answer_beside_prompts(float penalty) {
+    SchedulerOptions options = {.max_sequences = 8, .step_tokens = 256, .shares_prefixes = false};
+    options.max_slowdown = 2.5;
+    options.seconds = [this] { return backend_.time; };
+    start(options);
+    for (int i = 0; i < 4; ++i) add(60, 400, 0, penalty);
+    step();
+    EXPECT_EQ(backend_.steps[0].prompt_tokens, 240) << "nobody answers yet";
+    for (int i = 0; i < 10; ++i) step();
+  }
+
+  /// Steps that two prompts took, `late` seconds after each third of which the next one is asked
+  /// for.
+  std::size_t read_prompts(int64_t size, double late = 0) {
+    const std::size_t begin = backend_.steps.size();
+    const RequestId first = add(size, 1);
+    const RequestId second = add(size, 1);
+    for (int i = 0; tokens_[first] + tokens_[second] < 2; ++i) {
+      step();
+      backend_.time += i % 3 == 2 ? late : 0;
+    }
+    const double alone = Timed::Step{.num_answers = 4}.seconds();
+    int64_t prompt_tokens = 0;
+    for (std::size_t i = begin; i < backend_.steps.size(); ++i) {
+      const Timed::Step& one = backend_.steps[i];
+      EXPECT_LE(one.seconds(), 1.01 * alone * (1 + 1.5 * 6 / 4)) << i;
+      prompt_tokens += one.prompt_tokens;
+    }
+    EXPECT_EQ(prompt_tokens, 2 * size);
+    return backend_.steps.size() - begin;
   }
 
   /// The number of tokens of each request after a step.
@@ -112,29 +149,34 @@ TEST_F(SchedulingOrder, a_short_prompt_does_not_wait_for_a_long_one_that_goes_on
 }
 
 TEST_F(SchedulingOrder, answers_go_on_while_prompts_are_read) {
-  SchedulerOptions options = {.max_sequences = 8, .step_tokens = 256, .shares_prefixes = false};
-  options.max_slowdown = 2.5;
-  options.seconds = [this] { return backend_.time; };
-  start(options);
-  for (int i = 0; i < 4; ++i) add(60, 400);
-  step();
-  EXPECT_EQ(backend_.steps[0].prompt_tokens, 240) << "nobody answers yet";
-  for (int i = 0; i < 10; ++i) step();
-  const std::size_t begin = backend_.steps.size();
-  const RequestId first = add(480, 1);
-  const RequestId second = add(480, 1);
-  while (tokens_[first] + tokens_[second] < 2) step();
-  const double alone = Timed::Step{.num_answers = 4}.seconds();
-  int64_t prompt_tokens = 0;
-  for (std::size_t i = begin; i < backend_.steps.size(); ++i) {
-    const Timed::Step& one = backend_.steps[i];
-    EXPECT_LE(one.seconds(), 1.01 * alone * (1 + 1.5 * 6 / 4)) << i;
-    prompt_tokens += one.prompt_tokens;
-  }
-  EXPECT_EQ(prompt_tokens, 960);
+  answer_beside_prompts(1);
+  const auto num_steps = static_cast<double>(read_prompts(480));
   // They have what is allowed: they take 192 ms, of 9.9 ms a step of two and 8.25 of one.
-  const auto num_steps = static_cast<double>(backend_.steps.size() - begin);
   EXPECT_LE(num_steps, 192 / 8.25 + 4);
+}
+
+/// They have no part in every second step, as a penalty waits for the token before.
+TEST_F(SchedulingOrder, answers_with_penalties_go_on_while_prompts_are_read) {
+  answer_beside_prompts(1.1F);
+  read_prompts(480);
+}
+
+TEST_F(SchedulingOrder, prompts_go_on_where_this_thread_comes_late) {
+  answer_beside_prompts(1);
+  const auto num_steps = static_cast<double>(read_prompts(480, 0.02));
+  EXPECT_LE(num_steps, 192 / 8.25 + 4);
+}
+
+TEST_F(SchedulingOrder, prompts_shorter_than_a_step_have_whole_ones) {
+  answer_beside_prompts(1);
+  const std::size_t begin = backend_.steps.size();
+  const RequestId prompt = add(240, 1);
+  while (tokens_[prompt] < 1) step();
+  int64_t most = 0;
+  for (std::size_t i = begin; i < backend_.steps.size(); ++i) {
+    most = std::max(most, backend_.steps[i].prompt_tokens);
+  }
+  EXPECT_EQ(most, 240);
 }
 
 TEST_F(SchedulingOrder, the_lower_priority_comes_first_and_gives_its_pages_last) {

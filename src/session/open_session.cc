@@ -26,6 +26,11 @@ Status check_size(const SessionOptions& size) {
   const bool has_sequences = size.max_sequences >= 1 && size.max_sequences <= kMaxSequences;
   const bool has_room =
       size.cache_positions >= 1 && kv_pages(size.cache_positions) * kPagePositions >= size.context;
+  if (size.max_slowdown != 0 && !(size.max_slowdown > 1)) {
+    return Error{"session.slowdown", fmt::format("max_slowdown: expected a number above 1, or 0, "
+                                                 "found {}",
+                                                 size.max_slowdown)};
+  }
   if (size.context >= 1 && has_sequences && has_room) return {};
   return Error{"session.size",
                fmt::format("expected 1 to {} sequences, a context of at least one position, and a "

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <limits>
 #include <vector>
 
 #include "session/session.h"
@@ -92,6 +93,11 @@ TEST_F(SessionOpen, refuses_by_code) {
   options_.max_sequences = int64_t{1} << 60;
   EXPECT_EQ(refusal(), "session.size");
   options_.max_sequences = 1;
+  for (const double slowdown : {0.5, 1.0, -2.0, std::numeric_limits<double>::quiet_NaN()}) {
+    options_.max_slowdown = slowdown;
+    EXPECT_EQ(refusal(), "session.slowdown");
+  }
+  options_.max_slowdown = 0;
   options_.head_bits = 5;
   EXPECT_EQ(refusal(), "model.head_bits");
   options_.head_bits = 16;
