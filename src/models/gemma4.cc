@@ -241,11 +241,13 @@ void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& mode
   whole("rope.dimension_count_swa", model.head_dim);
   whole("attention.shared_kv_layers", own.heads.shared_layers);
   whole("embedding_length_per_layer_input", own.input_size);
-  keys.number(gguf.key("final_logit_softcapping"), own.logit_cap);
+  if (own.logit_cap > 0) keys.number(gguf.key("final_logit_softcapping"), own.logit_cap);
   add_gguf_windows(gguf, model, keys);
   const Rope& rope = own.sliding_rope;
-  const double theta = std::pow(rope.inv_freq()[1], -0.5 * static_cast<double>(rope.dim()));
-  keys.number(gguf.key("rope.freq_base_swa"), static_cast<float>(theta));
+  if (rope.dim() >= 4) {
+    const double theta = std::pow(rope.inv_freq()[1], -0.5 * static_cast<double>(rope.dim()));
+    keys.number(gguf.key("rope.freq_base_swa"), static_cast<float>(theta));
+  }
   if (own.experts.count == 0) return;
   whole("expert_count", own.experts.count);
   whole("expert_used_count", own.experts.per_token);
@@ -355,6 +357,10 @@ constexpr ShapeKeys kShapeKeys[] = {
                  "hidden_activation": "gelu_pytorch_tanh", "hidden_size_per_layer_input": 0,
                  "layer_types": "$each sssssf",
                  "num_global_key_value_heads": null, "num_kv_shared_layers": 0,
+                 "rope_parameters": {
+                     "full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0,
+                                        "rope_type": "proportional"},
+                     "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}},
                  "sliding_window": "$window", "use_double_wide_mlp": false,
                  "vocab_size_per_layer_input": "$vocabulary"})"},
     {"", "tiny", R"({"global_head_dim": 128,

@@ -82,6 +82,7 @@ struct GgufArchitecture {
   double yarn_log = 0;
   /// Files are read as the model_type of another row of that name, which computes the same.
   bool is_written_only = false;
+  bool sees_biases = false;  // attention_bias and mlp_bias are seen by tensors
 
   std::string key(std::string_view after) const {
     return std::string(name) + "." + std::string(after);

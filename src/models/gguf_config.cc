@@ -225,11 +225,13 @@ Status add_vocabulary(const GgufModel& model, Value& config) {
                             fmt::format("{} tokens, as the embedding has", table->shape[0]));
 }
 
-/// A head and biases are seen by their tensors. Only some families read mlp_bias.
-void add_what_is_there(const GgufModel& model, Value& config) {
+/// A head, and biases of some architectures, are seen by their tensors. Only some read mlp_bias.
+void add_what_is_there(const GgufModel& model, const GgufArchitecture& architecture,
+                       Value& config) {
   const auto has = [&](const char* tensor) { return model.find(tensor) != nullptr; };
   config["tie_word_embeddings"] = !has("output.weight");
-  config["attention_bias"] = has("blk.0.attn_q.bias") || has("blk.0.attn_output.bias");
+  if (!architecture.sees_biases) return;
+  config["attention_bias"] = has("blk.0.attn_q.bias");
   if (has("blk.0.ffn_down.bias")) config["mlp_bias"] = true;
 }
 
@@ -413,7 +415,7 @@ Result<Value> gguf_config(const GgufModel& model, const GgufArchitecture& archit
   SUBBYTE_CHECK(refuse(leave_drafts_out(file, config)));
   SUBBYTE_CHECK(refuse(add_heads(file, config)));
   SUBBYTE_CHECK(refuse(add_rotary_part(file, type->defaults, config)));
-  add_what_is_there(model, config);
+  add_what_is_there(model, architecture, config);
   if (first) return *first;
   if (architecture.complete != nullptr) SUBBYTE_CHECK(architecture.complete(model, config));
   return config;

@@ -44,7 +44,8 @@ constexpr GgufArchitecture kGguf[] = {{.name = "glm4moe",
                                        .gating = 2,
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
-                                       .complete = complete_gguf}};
+                                       .complete = complete_gguf,
+                                       .sees_biases = true}};
 
 struct Own {
   bool has_head_norms = false;

@@ -32,9 +32,16 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"ffn_down_exps", "block_sparse_moe.output_linear", GgufChange::kExperts},
 };
 
-constexpr GgufArchitecture kGguf[] = {
-    {.name = "granite", .model_type = "granite", .keys = kGgufKeys, .tensors = kGgufTensors},
-    {.name = "granitemoe", .model_type = "granitemoe", .keys = kGgufKeys, .tensors = kGgufTensors}};
+constexpr GgufArchitecture kGguf[] = {{.name = "granite",
+                                       .model_type = "granite",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .sees_biases = true},
+                                      {.name = "granitemoe",
+                                       .model_type = "granitemoe",
+                                       .keys = kGgufKeys,
+                                       .tensors = kGgufTensors,
+                                       .sees_biases = true}};
 
 struct Own {
   bool mlp_bias = false;

@@ -99,14 +99,17 @@ constexpr GgufTensorRule kGgufMoeTensors[] = {
 
 void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys);
 
-constexpr GgufArchitecture kGguf[] = {
-    {.name = "hunyuan-dense", .model_type = "hunyuan_v1_dense", .tensors = kGgufTensors},
-    {.name = "hunyuan-moe",
-     .model_type = "hunyuan_v1_moe",
-     .keys = kGgufMoeKeys,
-     .tensors = kGgufTensors,
-     .own_tensors = kGgufMoeTensors,
-     .add_keys = add_gguf_keys}};
+constexpr GgufArchitecture kGguf[] = {{.name = "hunyuan-dense",
+                                       .model_type = "hunyuan_v1_dense",
+                                       .tensors = kGgufTensors,
+                                       .sees_biases = true},
+                                      {.name = "hunyuan-moe",
+                                       .model_type = "hunyuan_v1_moe",
+                                       .keys = kGgufMoeKeys,
+                                       .tensors = kGgufTensors,
+                                       .own_tensors = kGgufMoeTensors,
+                                       .add_keys = add_gguf_keys,
+                                       .sees_biases = true}};
 
 /// Experts, and what every token goes to, have the size of a block.
 void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {

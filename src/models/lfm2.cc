@@ -113,7 +113,6 @@ constexpr ModelShape kShapes[] = {
     {"lfm2", "1.2b", 2048, 12288, 16, 32, 8, 64, 0, 65536, 64400, 128000, true},
 };
 // clang-format on
-constexpr int64_t kAttentionLayers[] = {2, 5, 8, 10, 12, 14};
 
 constexpr ShapeKeys kShapeKeys[] = {
     kConvShape,

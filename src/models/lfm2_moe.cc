@@ -107,7 +107,6 @@ constexpr ModelShape kShapes[] = {
     {"lfm2-moe", "8b-a1b",  2048, 7168, 24, 32, 8, 64, 0, 65536, 64400, 128000, true, 32, 4, 1792},
 };
 // clang-format on
-constexpr int64_t kAttentionLayers[] = {2, 6, 10, 14, 18, 21};
 
 constexpr ShapeKeys kShapeKeys[] = {
     kConvShape,

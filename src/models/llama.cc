@@ -34,7 +34,9 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"attn_k", "self_attn.k_proj", GgufChange::kPairedKeys},
 };
 
+/// One key says both biases.
 Status complete_gguf(const GgufModel& model, json::Value& config) {
+  if (model.find("blk.0.attn_output.bias") != nullptr) config["attention_bias"] = true;
   return add_turns_rope(model, "llama3", config);
 }
 
@@ -50,15 +52,18 @@ constexpr GgufTensorRule kGgufMoeTensors[] = {
 };
 
 /// Mixtral is a llama with experts.
-constexpr GgufArchitecture kGguf[] = {
-    {.name = "llama",
-     .model_type = "mixtral",
-     .with = "expert_count",
-     .keys = kGgufMoeKeys,
-     .tensors = kGgufTensors,
-     .own_tensors = kGgufMoeTensors,
-     .complete = complete_gguf},
-    {.name = "llama", .model_type = "llama", .tensors = kGgufTensors, .complete = complete_gguf}};
+constexpr GgufArchitecture kGguf[] = {{.name = "llama",
+                                       .model_type = "mixtral",
+                                       .with = "expert_count",
+                                       .keys = kGgufMoeKeys,
+                                       .tensors = kGgufTensors,
+                                       .own_tensors = kGgufMoeTensors,
+                                       .complete = complete_gguf},
+                                      {.name = "llama",
+                                       .model_type = "llama",
+                                       .tensors = kGgufTensors,
+                                       .complete = complete_gguf,
+                                       .sees_biases = true}};
 
 constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("llama", "mlp_bias", kComputed, "", "absent: false"),

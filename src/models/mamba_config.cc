@@ -76,6 +76,8 @@ Status finish_mamba(const json::Object& config, const MambaNames& names, const M
     return config.error("config.mamba", groups,
                         fmt::format("a divisor of {} ({})", names.heads, shape.heads));
   }
+  SUBBYTE_TRY(const auto chunk, name_of(config, names.chunk));
+  SUBBYTE_CHECK(config.integer(chunk, 1, kMaxPositions));
   SUBBYTE_TRY(const auto limit, name_of(config, names.step_limit));
   return read_limits(config, limit, shape);
 }

@@ -19,7 +19,6 @@ struct MambaConfig {
   MambaShape shape;
   bool has_conv_bias = true;
   bool has_bias = false;  // of both projections
-  int64_t chunk = 0;      // of the reference
 
   bool operator==(const MambaConfig&) const = default;
 };
@@ -38,8 +37,7 @@ inline constexpr ConfigKey kMambaKeys[] = {
                           "taps of the filters"),
     SUBBYTE_CONFIG_FLAG(MambaConfig, "", "mamba_conv_bias", has_conv_bias, true, ""),
     SUBBYTE_CONFIG_FLAG(MambaConfig, "", "mamba_proj_bias", has_bias, false, ""),
-    SUBBYTE_CONFIG_NUMBER(MambaConfig, "", "mamba_chunk_size", chunk, 256, 1, kMaxPositions,
-                          "of the reference: only looked at"),
+    SUBBYTE_CONFIG_KEY("", "mamba_chunk_size", kComputed, "", "of the reference: only looked at"),
     SUBBYTE_CONFIG_KEY("", "time_step_limit", kComputed, "", "absent: from 0 on"),
 };
 
@@ -54,10 +52,12 @@ inline constexpr ShapeKeys kMambaShape = {
 Result<MambaConfig> read_mamba(const json::Object& config, ModelConfig& model);
 
 /// Checks one whose sizes are read, adds what follows of them, and reads the limits of steps;
-/// `names` are those of the keys of heads, of groups, and of the limits.
+/// `names` are those of the keys of heads, of groups, of chunks, which are only looked at, and of
+/// the limits.
 struct MambaNames {
   std::string_view heads = "mamba_n_heads";
   std::string_view groups = "mamba_n_groups";
+  std::string_view chunk = "mamba_chunk_size";
   std::string_view step_limit = "time_step_limit";
 };
 Status finish_mamba(const json::Object& config, const MambaNames& names, const ModelConfig& model,

@@ -147,7 +147,12 @@ constexpr ModelShape kShapes[] = {
 
 constexpr ShapeKeys kShapeKeys[] = {
     {"mistral", "", R"({"rope_theta": 1000000.0})"},
-    {"ministral3", "", R"({"model_type": "ministral3"})"},
+    {"ministral3", "", R"({"model_type": "ministral3",
+                           "rope_parameters": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 16.0,
+                                               "llama_4_scaling_beta": 0.1, "mscale": 1.0,
+                                               "mscale_all_dim": 1.0, "rope_theta": 1000000.0,
+                                               "original_max_position_embeddings": 16384,
+                                               "rope_type": "yarn"}})"},
     {"", "", R"({"attention_bias": "$none", "rms_norm_eps": 1e-5, "sliding_window": null})"},
 };
 

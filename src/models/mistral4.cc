@@ -68,7 +68,12 @@ constexpr ShapeKeys kShapeKeys[] = {
     kLatentShape,
     {"", "", R"({"q_lora_rank": 1024, "kv_lora_rank": 256, "qk_nope_head_dim": 64,
                  "routed_scaling_factor": 1.0, "first_k_dense_replace": 0,
-                 "rope_theta": "$none"})"},
+                 "rope_theta": "$none",
+                 "rope_parameters": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 128.0,
+                                     "llama_4_scaling_beta": 0.1, "mscale": 1.0,
+                                     "mscale_all_dim": 1.0, "rope_theta": 10000.0,
+                                     "original_max_position_embeddings": 8192,
+                                     "rope_type": "yarn"}})"},
     kTinyLatentShape,
 };
 

@@ -152,6 +152,7 @@ struct Own {
 
 constexpr MambaNames kMambaNames = {.heads = "mamba_num_heads",
                                     .groups = "n_groups mamba_n_groups",
+                                    .chunk = "chunk_size mamba_chunk_size",
                                     .step_limit = "time_step_limit mamba_dt_limit"};
 
 constexpr ConfigKey kKeys[] = {
@@ -177,8 +178,8 @@ constexpr ConfigKey kKeys[] = {
                           ""),
     SUBBYTE_CONFIG_NUMBER(Own, "", "conv_kernel mamba_d_conv", mamba.shape.taps, 4, 1,
                           kMaxMambaTaps, "taps of the filters"),
-    SUBBYTE_CONFIG_NUMBER(Own, "", "chunk_size mamba_chunk_size", mamba.chunk, 256, 1,
-                          kMaxPositions, "of the reference: only looked at"),
+    SUBBYTE_CONFIG_KEY("", "chunk_size mamba_chunk_size", kComputed, "",
+                       "of the reference: only looked at"),
     SUBBYTE_CONFIG_KEY("", "time_step_limit mamba_dt_limit", kComputed, "", "absent: from 0 on"),
     SUBBYTE_CONFIG_KEY("", "time_step_min", kComputed, "",
                        "not read: transformers holds steps of prompts above it"),
@@ -267,6 +268,8 @@ Status read(const json::Object& config, ModelConfig& model) {
   SUBBYTE_CHECK(finish_mamba(config, kMambaNames, model, own.mamba));
   if (own.pattern.find('E') != own.pattern.npos) {
     SUBBYTE_CHECK(read_mixture(config, model.num_layers, own.experts));
+  } else {
+    own.experts = {};
   }
   // Of dense blocks, where there are any.
   const bool has_dense = own.pattern.find('-') != own.pattern.npos;
@@ -328,9 +331,6 @@ constexpr ModelShape kShapes[] = {
      6, 1856},
 };
 // clang-format on
-constexpr std::string_view kTinyPattern = "M-*M";
-constexpr std::string_view k9bPattern = "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-";
-constexpr std::string_view k30bPattern = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME";
 
 constexpr ShapeKeys kShapeKeys[] = {
     {"", "", R"({"hidden_act": "$none", "rms_norm_eps": "$none", "chunk_size": 128,

@@ -248,7 +248,10 @@ Status read_layers(const json::Object& config, const ModelConfig& model, Own& ow
 Status read_experts(const json::Object& config, const ModelConfig& model, ExpertConfig& experts) {
   const bool is_next = model.model_type == kNext.name;
   const json::Value* const count = config.find("num_experts");
-  if (is_next && count != nullptr && *count == 0) return {};
+  if (is_next && count != nullptr && *count == 0) {
+    experts = {.layers = std::move(experts.layers)};
+    return {};
+  }
   experts.count = is_next ? 512 : 256;
   experts.per_token = is_next ? 10 : 8;
   experts.inner = 512;

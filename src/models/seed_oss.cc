@@ -41,7 +41,8 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
 constexpr GgufArchitecture kGguf[] = {{.name = "seed_oss",
                                        .model_type = "seed_oss",
                                        .tensors = kGgufTensors,
-                                       .complete = complete_gguf}};
+                                       .complete = complete_gguf,
+                                       .sees_biases = true}};
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();

@@ -44,7 +44,7 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"attn_k", "self_attn.k_proj", GgufChange::kPairedKeys},
 };
 constexpr GgufArchitecture kGguf[] = {
-    {.name = "smollm3", .model_type = "smollm3", .tensors = kGgufTensors}};
+    {.name = "smollm3", .model_type = "smollm3", .tensors = kGgufTensors, .sees_biases = true}};
 
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;
