@@ -12,7 +12,7 @@ bool StepRunner::expands(const LatentSizes& latent, const Part& part) const {
   const auto tokens = std::ssize(part.tokens);
   const int64_t cached = part.sequence->length();
   return !execution_.batch_invariant() && latent.is_expanded(tokens, cached) &&
-         LatentExpansion::fits(latent, cached + tokens);
+         heads_that_fit(execution_, latent, cached + tokens) > 0;
 }
 
 std::vector<StepRunner::Rows> StepRunner::rows_of_latents(const LatentSizes& latent) const {

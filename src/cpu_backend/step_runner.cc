@@ -262,7 +262,7 @@ Status StepRunner::run(const AttendOp& op) {
   float* y = numbers(op.y).data();
   const float* selected = op.selected == kNoValue ? nullptr : numbers(op.selected).data();
   const KvLayer layer = cache(op.cache).layer(op.cache.layer);
-  std::vector<AttentionPart> parts;
+  std::vector<AttentionPart> parts, expanded;
   for (const Part& part : batch_->parts) {
     const auto tokens = std::ssize(part.tokens);
     AttentionPart of_all = {q, y, tokens, part.sequence->length(),
@@ -280,11 +280,7 @@ Status StepRunner::run(const AttendOp& op) {
       selected += tokens * op.shape.top;
     }
     if (expands(op.latent, part)) {
-      const LatentMatrixViews matrices = {open(op.latent_keys).parts.front().view,
-                                          open(op.latent_values).parts.front().view};
-      SUBBYTE_CHECK(expansion_.attend(execution_, of_all, q_stride, layer, op.shape, op.latent,
-                                      matrices, open(op.sinks)));
-      if (batch_->observer != nullptr) clear_unused(op, y, tokens);
+      expanded.push_back(of_all);
     } else if (of_all.tokens > 0) {
       parts.push_back(of_all);
     }
@@ -292,13 +288,19 @@ Status StepRunner::run(const AttendOp& op) {
     y += tokens * op.shape.result_size();
   }
   if (!parts.empty()) attention(execution_, parts, q_stride, layer, op.shape, open(op.sinks));
+  if (expanded.empty()) return {};
+  const LatentMatrixViews matrices = {open(op.latent_keys).parts.front().view,
+                                      open(op.latent_values).parts.front().view};
+  SUBBYTE_CHECK(attention_of_expanded(execution_, expanded, q_stride, layer, op.shape, op.latent,
+                                      matrices, open(op.sinks)));
+  if (batch_->observer == nullptr) return {};
+  for (const AttentionPart& part : expanded) clear_unused(op.latent, part);
   return {};
 }
 
-void StepRunner::clear_unused(const AttendOp& op, float* y, int64_t tokens) {
-  const LatentSizes& latent = op.latent;
-  for (int64_t i = 0; i < tokens * latent.heads; ++i) {
-    std::fill_n(y + i * latent.rank + latent.value, latent.rank - latent.value, 0.0f);
+void StepRunner::clear_unused(const LatentSizes& latent, const AttentionPart& part) {
+  for (int64_t i = 0; i < part.tokens * latent.heads; ++i) {
+    std::fill_n(part.out + i * latent.rank + latent.value, latent.rank - latent.value, 0.0f);
   }
 }
 

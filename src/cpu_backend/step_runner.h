@@ -73,7 +73,7 @@ class StepRunner {
   Status multiply_heads(const HeadsLinearOp& op, int64_t first, int64_t rows);
   void move_heads(const HeadsLinearOp& op, int64_t first, int64_t rows);
   /// Zeros, where results of attention over expanded latents are shorter than rows have room for.
-  static void clear_unused(const AttendOp& op, float* y, int64_t tokens);
+  static void clear_unused(const LatentSizes& latent, const AttentionPart& part);
 
 #define SUBBYTE_OPERATION(Kind) Status run(const Kind& op);
 #include "ops/operations.def"
@@ -84,7 +84,6 @@ class StepRunner {
   std::vector<float> logits_;       // a value, too
   FloatBuffer head_x_, head_delta_;
   FloatBuffer heads_;  // [heads][rows][inputs]
-  LatentExpansion expansion_;
   // Of the step that runs.
   const StepPlan* plan_ = nullptr;
   const ValueSlots* slots_of_values_ = nullptr;

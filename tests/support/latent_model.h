@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "ops/backend.h"
@@ -22,8 +23,8 @@ class LatentModel {
   static constexpr float kEps = 1e-5f;
 
   explicit LatentModel(const LatentSizes& sizes = kLatentSizes,
-                       const WeightFormat& format = {Format::kF32})
-      : s_(sizes) {
+                       const WeightFormat& format = {Format::kF32}, std::vector<float> sinks = {})
+      : s_(sizes), sinks_(std::move(sinks)) {
     const auto random = [&](const WeightFormat& of, int64_t rows, int64_t cols, uint64_t seed) {
       RandomMatrix matrix = random_matrix(of, rows, cols, Contents::kReal, seed);
       matrix.view.tensor_scale = 1;
@@ -62,6 +63,9 @@ class LatentModel {
     attention.latent = s_;
     attention.latent_keys = keys;
     attention.latent_values = values;
+    if (!sinks_.empty()) {
+      SUBBYTE_TRY(attention.sinks, backend.upload(sinks_));
+    }
     attention.pairs = RopePairs::kNeighbours;
     attention.rope = std::make_shared<const Rope>(s_.turning, 10'000);
     const ValueId heads =
@@ -166,7 +170,7 @@ class LatentModel {
     Row y(s_.heads * s_.value);
     for (int64_t head = 0; head < s_.heads; ++head) {
       Row weights;
-      double sum = 0;
+      double sum = sinks_.empty() ? 0 : std::exp(sinks_[head]);
       for (std::size_t t = 0; t <= token; ++t) {
         double score = 0;
         for (int64_t i = 0; i < dim; ++i) score += query[head * dim + i] * keys[t][head * dim + i];
@@ -183,6 +187,7 @@ class LatentModel {
   }
 
   LatentSizes s_;
+  std::vector<float> sinks_;  // of each head, or none
   RandomMatrix table_, head_, q_, kv_, keys_, values_, o_;
 };
 

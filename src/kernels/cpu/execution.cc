@@ -26,7 +26,8 @@ Execution::Execution(const ExecutionOptions& options, const cpu::Kernels* kernel
       kernels_(kernels),
       precision_(options.precision),
       mxfp8_experts_(options.mxfp8_experts),
-      batch_invariant_(options.batch_invariant) {}
+      batch_invariant_(options.batch_invariant),
+      expansion_floats_(options.expansion_floats) {}
 
 uint8_t* Execution::buffer(Slot slot, int64_t bytes) {
   constexpr int64_t kManySmall = 4096;
@@ -45,12 +46,6 @@ uint8_t* Execution::buffer(Slot slot, int64_t bytes) {
 
 float* Execution::floats(Slot slot, int64_t count) {
   return reinterpret_cast<float*>(buffer(slot, count * static_cast<int64_t>(sizeof(float))));
-}
-
-int64_t Execution::buffer_bytes() const {
-  int64_t bytes = 0;
-  for (const Buffer& buffer : buffers_) bytes += buffer.size;
-  return bytes;
 }
 
 }  // namespace subbyte

@@ -28,6 +28,8 @@ struct ExecutionOptions {
   /// token 1.4 to 2.6 times; with weights that bf16 does not hold a single token costs no more, but
   /// a prompt many times (docs/kernels/accuracy.md). See cpu::choose_variant().
   bool batch_invariant = false;
+  /// Floats that latents may be expanded in (cpu_backend/latent_expansion.h).
+  int64_t expansion_floats = int64_t{32} << 20;
 };
 
 class Execution {
@@ -42,14 +44,16 @@ class Execution {
   cpu::Precision precision() const { return precision_; }
   bool mxfp8_experts() const { return mxfp8_experts_; }
   bool batch_invariant() const { return batch_invariant_; }
+  int64_t expansion_floats() const { return expansion_floats_; }
 
   /// A 64-byte aligned buffer of at least `bytes`, valid until the next call with the same slot.
   /// One of which 4,096 calls in turn needed less than a quarter becomes smaller.
-  /// linear() and attention() use the first two, experts the third, gates of dense layers the last.
-  enum class Slot : uint8_t { kActivations, kScratch, kExperts, kGate };
+  /// linear() and attention() use the first two, experts the third, gates of dense layers the
+  /// fourth, expanded latents the last.
+  enum class Slot : uint8_t { kActivations, kScratch, kExperts, kGate, kLatents };
   uint8_t* buffer(Slot slot, int64_t bytes);
   float* floats(Slot slot, int64_t count);
-  int64_t buffer_bytes() const;  // of all
+  int64_t buffer_bytes(Slot slot) const { return buffers_[static_cast<std::size_t>(slot)].size; }
 
  private:
   Execution(const ExecutionOptions& options, const cpu::Kernels* kernels);
@@ -60,13 +64,14 @@ class Execution {
   cpu::Precision precision_;
   bool mxfp8_experts_;
   bool batch_invariant_;
+  int64_t expansion_floats_;
   struct Buffer {
     std::shared_ptr<std::byte[]> bytes;
     int64_t size = 0;
     int64_t needed = 0;     // at most, by the last calls that needed little
     int64_t num_small = 0;  // of them
   };
-  Buffer buffers_[4];
+  Buffer buffers_[5];
 };
 
 }  // namespace subbyte

@@ -80,7 +80,7 @@ TEST(Execution, gives_back_large_buffers_that_nobody_needs_any_more) {
   ASSERT_TRUE(execution.ok());
   const auto use = [&](int64_t bytes) {
     (*execution)->buffer(Execution::Slot::kScratch, bytes);
-    return (*execution)->buffer_bytes();
+    return (*execution)->buffer_bytes(Execution::Slot::kScratch);
   };
   EXPECT_EQ(use(4000), 4000);
   for (int i = 0; i < 4096; ++i) ASSERT_EQ(use(i == 7 ? 999 : 10), 4000);
