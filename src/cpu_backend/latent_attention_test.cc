@@ -250,7 +250,9 @@ TEST(LatentSizes, are_expanded_where_that_saves_products) {
   constexpr LatentSizes glm = {.heads = 20, .rank = 512, .turning = 64, .nope = 192, .value = 256};
   EXPECT_FALSE(glm.is_expanded(1, 0));
   EXPECT_FALSE(glm.is_expanded(1, 4096));
-  EXPECT_TRUE(glm.is_expanded(16, 0));
+  // 32 times as long as a product for each of the 512 * 192 numbers of a matrix that is turned.
+  EXPECT_FALSE(glm.is_expanded(98, 0));
+  EXPECT_TRUE(glm.is_expanded(99, 0));
   EXPECT_TRUE(glm.is_expanded(4096, 0));
   // 512 (192 + 256) products of each cached key; each pair saves 2 (576 - 256).
   EXPECT_FALSE(glm.is_expanded(350, 1'000'000));

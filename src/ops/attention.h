@@ -56,15 +56,16 @@ struct LatentSizes {
   int64_t head_dim() const { return std::max(nope + turning, value); }
 
   /// Says whether a machine that expands does so for some tokens of a sequence after `cached` ones:
-  /// what a head multiplies decides, whatever else is computed. The rows of absorbed queries and
-  /// results have to have room for the others, and every token sees all before it.
+  /// what a head multiplies decides, and that its matrix of keys is turned, whatever else is
+  /// computed. The rows of absorbed queries and results have to have room for the others, and every
+  /// token sees all before it.
   bool is_expanded(int64_t tokens, int64_t cached) const {
-    constexpr int64_t kLeastTokens = 16;  // fewer share too little of what each key costs
-    if (heads == 0 || tokens < kLeastTokens || nope > rank || value > rank) return false;
+    constexpr int64_t kProductsOfMove = 32;  // that take as long as a number of a matrix that turns
+    if (heads == 0 || nope > rank || value > rank) return false;
     if (top > 0 && cached + tokens > top) return false;
     const int64_t pairs = tokens * cached + tokens * (tokens + 1) / 2;  // of a query and a key
     const int64_t saved = 2 * (rank + turning) - 2 * head_dim();
-    return pairs * saved > cached * rank * (nope + value);
+    return pairs * saved > cached * rank * (nope + value) + kProductsOfMove * rank * nope;
   }
 };
 
