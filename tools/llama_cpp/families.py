@@ -5,7 +5,7 @@ Whole models with random weights, in turns.
     families.py [--only gpu|amx|avx2|NAME ...] [--folder DIR] [--results FILE] [--seconds 560]
     families.py --make [--only ...] [--folder DIR]    # write the models, all at once, and no more
     families.py --list             # what is measured, beside what, and what is wanted
-    families.py --try              # tiny models on this machine's processor
+    families.py --try              # tiny models on this machine's processor, called tiny
 
 On a GPU ours has int4 (AWQ) with a head of 8 bits and llama.cpp Q4_K_M, whose head has 6.6; on
 processors both open one file in Q4_0, and ours rounds activations to 8 bits, as llama.cpp does.
@@ -112,7 +112,7 @@ CASES = [
 def tiny(case: Case) -> Case:
     """The same with models of a megabyte, on this machine's processor."""
     cut = [replace(model, shape="tiny", group=32) for model in (case.first, case.second)]
-    return replace(case, first=cut[0], second=cut[1], seconds=0)
+    return replace(case, name=f"{case.name}, tiny", first=cut[0], second=cut[1], seconds=0)
 
 
 def has_amx() -> bool:
@@ -289,8 +289,12 @@ def chosen(only: list[str]) -> list[Case]:
     machines = {word for word in only if word in BUILDS} or (
         set(BUILDS) - (set() if has_amx() else {"amx"}))
     models = set(only) - set(BUILDS)
-    return [case for case in CASES
-            if case.machine in machines and (not models or case.first.arch in models)]
+    cases = [case for case in CASES
+             if case.machine in machines and (not models or case.first.arch in models)]
+    if not cases:
+        raise SystemExit(f"families.py: --only {' '.join(only)}, expected models that are measured "
+                         "on these machines: see --list")
+    return cases
 
 
 def main() -> int:

@@ -74,8 +74,12 @@ def padding(size: int) -> int:
 
 
 def write_gguf(config: dict, mix: Mix, path: Path) -> None:
-    values = {**architecture_of(config).metadata(config), "general.file_type": mix.file_type}
-    listed = list(tensors(config, mix))
+    try:
+        values = {**architecture_of(config).metadata(config), "general.file_type": mix.file_type}
+        listed = list(tensors(config, mix))
+    except KeyError as key:
+        raise SystemExit(f"random_gguf.py: config.json of {config['model_type']}, expected {key}, "
+                         "found none") from key
     head = b"GGUF" + struct.pack("<IQQ", 3, len(listed), len(values))
     head += b"".join(pair(key, value) for key, value in values.items())
     offset = 0
