@@ -36,24 +36,37 @@ constexpr std::string_view kSeenInTensors[] = {"feed_forward_length",
                                                "expert_feed_forward_length",
                                                "expert_shared_feed_forward_length"};
 
+/// Says whether a layer has experts, by how many there are or by a router.
+Result<bool> has_experts(const GgufModel& model) {
+  SUBBYTE_TRY(const auto experts, gguf_integer(model.keys(), "expert_count"));
+  if (experts) return *experts != 0;
+  return std::ranges::any_of(model.parts(), [](const GgufFile& part) {
+    return std::ranges::any_of(part.tensors(), [](const GgufTensor& tensor) {
+      return tensor.name.ends_with(".ffn_gate_inp.weight");
+    });
+  });
+}
+
 /// A key without a value of its own must be there, or another one of `rules` that says the same, as
 /// config.json's default may be another number than the file was made with.
-Status check_absent(const GgufFile& file, std::span<const GgufKeyRule> rules,
+Status check_absent(const GgufModel& model, std::span<const GgufKeyRule> rules,
                     const GgufKeyRule& absent) {
+  const GgufFile& file = model.keys();
   if (std::ranges::find(kSeenInTensors, absent.name) != std::end(kSeenInTensors)) return {};
   for (const GgufKeyRule& rule : rules) {
     if (rule.key == absent.key && file.find(full_name(file, rule.name)) != nullptr) return {};
   }
   if (absent.name.starts_with("expert_")) {
-    SUBBYTE_TRY(const auto experts, gguf_integer(file, "expert_count"));
-    if (experts.value_or(0) == 0) return {};
+    SUBBYTE_TRY(const bool has, has_experts(model));
+    if (!has) return {};
   }
   return file.error(kCode, full_name(file, absent.name), "a number");
 }
 
 /// A rule of the architecture counts before a shared one of its name.
-Status add_keys(const GgufFile& file, const GgufArchitecture& architecture,
+Status add_keys(const GgufModel& model, const GgufArchitecture& architecture,
                 std::span<const GgufKeyRule> rules, Value& config) {
+  const GgufFile& file = model.keys();
   const auto is_own = [&](const GgufKeyRule& rule) {
     return rules.data() != architecture.keys.data() &&
            std::ranges::find(architecture.keys, rule.name, &GgufKeyRule::name) !=
@@ -66,7 +79,7 @@ Status add_keys(const GgufFile& file, const GgufArchitecture& architecture,
     } else if (!rule.absent.empty()) {
       SUBBYTE_TRY(config[rule.key], json::parse(rule.absent, rule.name));
     } else {
-      SUBBYTE_CHECK(check_absent(file, rules, rule));
+      SUBBYTE_CHECK(check_absent(model, rules, rule));
     }
   }
   return {};
@@ -161,6 +174,25 @@ bool has_latents(const GgufFile& file) {
   return file.find(full_name(file, "attention.kv_lora_rank")) != nullptr;
 }
 
+/// Pairs turn by the first three positions, which are the same in a text; by the fourth none does.
+Status check_sections(const GgufFile& file, int64_t pairs) {
+  constexpr std::string_view kSections = "rope.dimension_sections";
+  const GgufValue* const sections = file.find(full_name(file, kSections));
+  if (sections == nullptr) return {};
+  int64_t turning = 0;
+  bool are_any = false;
+  for (uint64_t i = 0; i < 4; ++i) {
+    const bool is_there = !sections->is_array() || i < sections->size();
+    const auto size = is_there ? sections->integer(sections->is_array() ? i : 0) : int64_t{0};
+    if (!size) return file.error(kCode, full_name(file, kSections), "four whole numbers");
+    are_any = are_any || *size != 0;
+    if (i < 3) turning += std::clamp<int64_t>(*size, 0, std::max<int64_t>(pairs, 0));
+  }
+  if (!are_any || turning >= pairs) return {};
+  return file.error(kCode, full_name(file, kSections),
+                    fmt::format("three numbers that are {} together, as many pairs turn", pairs));
+}
+
 /// The part of a head that turns: all of it, whatever config.json's default is, where no key says
 /// less.
 Status add_rotary_part(const GgufFile& file, const ConfigDefaults& defaults, Value& config) {
@@ -170,9 +202,10 @@ Status add_rotary_part(const GgufFile& file, const ConfigDefaults& defaults, Val
   SUBBYTE_TRY(const auto width, gguf_integer(file, "embedding_length"));
   SUBBYTE_TRY(const auto heads, gguf_integer(file, "attention.head_count"));
   if (defaults.rotary_fraction != 1) config["partial_rotary_factor"] = 1.0;
-  if (!turning || !width || !heads) return {};
+  if (!width || !heads) return {};
   const int64_t size = head ? *head : *width / *heads;
-  if (*turning == size) return {};
+  SUBBYTE_CHECK(check_sections(file, turning.value_or(size) / 2));
+  if (!turning || *turning == size) return {};
   if (*turning < 1 || *turning > size) {
     return file.error(kCode, full_name(file, "rope.dimension_count"),
                       fmt::format("a part of a head of {}", size));
@@ -410,8 +443,8 @@ Result<Value> gguf_config(const GgufModel& model, const GgufArchitecture& archit
     SUBBYTE_CHECK(refuse(std::move(sizes)));
     return *first;
   }
-  SUBBYTE_CHECK(refuse(add_keys(file, architecture, architecture.keys, config)));
-  SUBBYTE_CHECK(refuse(add_keys(file, architecture, shared_gguf_keys(), config)));
+  SUBBYTE_CHECK(refuse(add_keys(model, architecture, architecture.keys, config)));
+  SUBBYTE_CHECK(refuse(add_keys(model, architecture, shared_gguf_keys(), config)));
   SUBBYTE_CHECK(refuse(leave_drafts_out(file, config)));
   SUBBYTE_CHECK(refuse(add_heads(file, config)));
   SUBBYTE_CHECK(refuse(add_rotary_part(file, type->defaults, config)));

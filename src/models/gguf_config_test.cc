@@ -125,11 +125,56 @@ TEST(GgufConfig, keys_without_a_number_of_llama_cpp_must_be_there) {
   GgufBytes experts = model_of("qwen3moe");
   experts.u32("qwen3moe.expert_count", 4);
   expect_missing(experts, "qwen3moe.expert_used_count");
+  GgufBytes uncounted = model_of("qwen3moe");
+  uncounted.tensor("blk.0.ffn_gate_inp.weight", {8, 128}, kF32, 4096);
+  expect_missing(uncounted, "qwen3moe.expert_used_count");
   GgufBytes granite = model_of("granite");
   granite.f32("granite.logit_scale", 4);
   expect_missing(granite, "granite.attention.scale");
   expect_missing(model_of("cohere2"), "cohere2.attention.layer_norm_epsilon");
   expect_missing(model_of("gpt-oss"), "gpt-oss.attention.sliding_window");
+}
+
+/// Of a head of 4 two pairs turn, or one where a key says so.
+TEST(GgufConfig, sections_have_all_pairs_that_turn) {
+  struct Row {
+    std::vector<int32_t> sections;
+    uint32_t turning;
+    bool is_read;
+  };
+  const Row kRows[] = {{{1, 1, 0, 0}, 4, true},  {{2, 2, 2, 0}, 4, true},  {{0, 0, 0, 0}, 4, true},
+                       {{1, 0, 0, 0}, 2, true},  {{1, 0, 0, 0}, 4, false}, {{1, 0, 0, 1}, 4, false},
+                       {{0, 0, 0, 2}, 2, false}, {{-1, 1, 0, 0}, 4, false}};
+  for (const Row& row : kRows) {
+    GgufBytes file = model_of("qwen3vl");
+    file.u32("qwen3vl.rope.dimension_count", row.turning);
+    file.numbers("qwen3vl.rope.dimension_sections", 5, row.sections);
+    const auto config = config_of(file);
+    EXPECT_EQ(config.ok(), row.is_read) << row.sections[0] << row.sections[1] << row.sections[3];
+    if (config.ok()) continue;
+    EXPECT_NE(config.error().message.find("qwen3vl.rope.dimension_sections"), std::string::npos)
+        << config.error().message;
+  }
+}
+
+/// llama.cpp takes 8192 whatever the number is, but for 0, which models without chunks have.
+TEST(GgufConfig, chunks_of_llama_4_are_of_one_size) {
+  const auto of_window = [](uint32_t window) {
+    GgufBytes file = model_of("llama4");
+    file.u32("llama4.expert_count", 4);
+    file.u32("llama4.expert_used_count", 1);
+    file.u32("llama4.interleave_moe_layer_step", 1);
+    file.u32("llama4.attention.sliding_window", window);
+    return config_of(file);
+  };
+  const auto usual = of_window(8192);
+  ASSERT_TRUE(usual.ok()) << usual.error().message;
+  EXPECT_EQ(usual->at("attention_chunk_size"), 8192);
+  for (const uint32_t window : {0, 4096}) {
+    const auto config = of_window(window);
+    ASSERT_FALSE(config.ok()) << window;
+    EXPECT_NE(config.error().message.find("llama4.attention.sliding_window"), std::string::npos);
+  }
 }
 
 /// Llama 4 Scout, whose two limits are the same: frequencies with more than one turn stay.

@@ -3,11 +3,16 @@
 // turns, and queries grow with their positions. Some or all layers are mixtures whose weights
 // multiply what experts read, beside an expert that every token goes to.
 
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "models/config_keys.h"
 #include "models/expert_config.h"
+#include "models/gguf_config.h"
 #include "models/gguf_rope.h"
 #include "models/layer_lists.h"
 #include "models/model_family.h"
@@ -80,6 +85,7 @@ constexpr int64_t kGgufChunk = 8192;
 constexpr double kGgufBeta = 0.1;
 constexpr int64_t kGgufTurning = 4;
 constexpr uint64_t kGgufPlainExperts = 128;  // of the one whose heads have no norms
+constexpr std::string_view kGgufWindow = "attention.sliding_window";
 
 constexpr GgufKeyRule kGgufKeys[] = {
     {"feed_forward_length", "intermediate_size_mlp"},
@@ -87,6 +93,7 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {"expert_count", "num_local_experts"},
     {"expert_used_count", "num_experts_per_tok"},
     {"interleave_moe_layer_step", "interleave_moe_layer_step"},
+    {.name = kGgufWindow, .key = "attention_chunk_size", .by_family = true},
 };
 constexpr GgufTensorRule kGgufTensors[] = {
     {"rope_freqs", ""},
@@ -102,8 +109,14 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"ffn_down_shexp", "feed_forward.shared_expert.down_proj"},
 };
 
-/// Rows of heads lie in files as they turn.
+/// Rows of heads lie in files as they turn. A window of 0 says that there are no chunks and that no
+/// query grows, of models without experts (MobileLLM).
 Status complete_gguf(const GgufModel& model, json::Value& config) {
+  SUBBYTE_TRY(const auto window, gguf_integer(model.keys(), kGgufWindow));
+  if (window.value_or(kGgufChunk) != kGgufChunk) {
+    return model.keys().error("gguf.value", "llama4." + std::string(kGgufWindow),
+                              fmt::format("{}, the size of chunks", kGgufChunk));
+  }
   config["attention_bias"] = model.find("blk.0.attn_q.bias") != nullptr;
   config["attention_chunk_size"] = kGgufChunk;
   config["attn_temperature_tuning"] = true;
