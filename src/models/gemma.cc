@@ -8,6 +8,7 @@
 
 #include "models/config_keys.h"
 #include "models/gguf_config.h"
+#include "models/gguf_rope.h"
 #include "models/model_family.h"
 #include "models/rope_config.h"
 #include "models/step_recorder.h"
@@ -101,10 +102,8 @@ Status complete_third_gguf(const GgufModel& model, json::Value& config) {
 void add_third_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model,
                          GgufKeys& keys) {
   add_gguf_windows(architecture, model, keys);
-  const Rope& rope = model.own.as<Own>().sliding_rope;
-  if (rope.dim() < 4) return;
-  const double theta = std::pow(rope.inv_freq()[1], -0.5 * static_cast<double>(rope.dim()));
-  keys.number(architecture.key("rope.freq_base_swa"), static_cast<float>(theta));
+  const auto base = base_of(model.own.as<Own>().sliding_rope);
+  if (base) keys.number(architecture.key("rope.freq_base_swa"), static_cast<float>(*base));
 }
 
 constexpr GgufArchitecture kGguf[] = {{.name = "gemma2",

@@ -14,6 +14,7 @@
 #include "models/config_keys.h"
 #include "models/expert_config.h"
 #include "models/gguf_config.h"
+#include "models/gguf_rope.h"
 #include "models/layer_heads.h"
 #include "models/layer_inputs.h"
 #include "models/model_family.h"
@@ -243,10 +244,8 @@ void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& mode
   whole("embedding_length_per_layer_input", own.input_size);
   if (own.logit_cap > 0) keys.number(gguf.key("final_logit_softcapping"), own.logit_cap);
   add_gguf_windows(gguf, model, keys);
-  const Rope& rope = own.sliding_rope;
-  if (rope.dim() >= 4) {
-    const double theta = std::pow(rope.inv_freq()[1], -0.5 * static_cast<double>(rope.dim()));
-    keys.number(gguf.key("rope.freq_base_swa"), static_cast<float>(theta));
+  if (const auto base = base_of(own.sliding_rope)) {
+    keys.number(gguf.key("rope.freq_base_swa"), static_cast<float>(*base));
   }
   if (own.experts.count == 0) return;
   whole("expert_count", own.experts.count);

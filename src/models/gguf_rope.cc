@@ -84,4 +84,9 @@ Status add_turns_rope(const GgufModel& model, std::string_view type, json::Value
   return {};
 }
 
+std::optional<double> base_of(const Rope& rope) {
+  if (rope.dim() < 4) return std::nullopt;
+  return std::pow(rope.inv_freq()[1], -0.5 * static_cast<double>(rope.dim()));
+}
+
 }  // namespace subbyte

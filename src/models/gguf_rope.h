@@ -1,9 +1,11 @@
 #pragma once
 // Rotary embedding of GGUF files whose tensor rope_freqs has factors that divide frequencies.
 
+#include <optional>
 #include <string_view>
 
 #include "models/gguf_architecture.h"
+#include "ops/rope.h"
 
 namespace subbyte {
 
@@ -11,5 +13,8 @@ namespace subbyte {
 /// (read_turns_rope); nothing where there are none. Codes: gguf.value for those of another rule,
 /// gguf.tensor beside rope.scaling.type.
 Status add_turns_rope(const GgufModel& model, std::string_view type, json::Value& config);
+
+/// The base of all frequencies by the second one; nullopt where there is none, as it may be any.
+std::optional<double> base_of(const Rope& rope);
 
 }  // namespace subbyte

@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "base/quote.h"
+#include "models/expert_config.h"
 #include "models/gguf_config.h"
+#include "models/gguf_rope.h"
 #include "models/model_family.h"
 #include "models/rope_config.h"
 
@@ -38,13 +40,12 @@ bool are_near(const Rope& a, const Rope& b) {
 }
 
 /// The base of which all frequencies follow: the one that config.json says, or a larger one.
-double base_of(const Rope& rope, double said) {
+double base_of_all(const Rope& rope, double said) {
   const auto gives = [&](double base) {
     return are_near(rope_frequencies(rope.dim(), base), rope.inv_freq());
   };
-  if (rope.dim() < 4 || gives(said)) return said;
-  const double other = std::pow(rope.inv_freq()[1], -static_cast<double>(rope.dim()) / 2);
-  return gives(other) ? other : said;
+  const auto other = base_of(rope);
+  return other && !gives(said) && gives(*other) ? *other : said;
 }
 
 class Writer {
@@ -81,9 +82,17 @@ class Writer {
     }
   }
 
+  /// What config.json may leave out, as files have other defaults or none, or may say otherwise.
+  void add_computed() {
+    const int64_t window = model_.windows.empty() ? 0 : std::ranges::max(model_.windows);
+    if (window > 0) add_ruled("attention.sliding_window", window);
+    const ExpertConfig* const experts = model_.own.experts();
+    if (experts != nullptr && experts->count > 0) add_experts(*experts);
+  }
+
   Status add_rope(const json::Object& config, std::vector<GgufConfigTensor>& tensors) {
     SUBBYTE_TRY(const SaidRope said, said_rope(config, model_));
-    const double base = base_of(model_.rope, said.theta);
+    const double base = base_of_all(model_.rope, said.theta);
     keys_.number(key("rope.freq_base"), static_cast<float>(base));
     add("rope.dimension_count", model_.rope.dim());
     const Value& section = said.section;
@@ -116,6 +125,36 @@ class Writer {
  private:
   std::string key(std::string_view name) const { return architecture_.key(name); }
   void add(std::string_view name, int64_t value) { keys_.whole(key(name), whole(value)); }
+
+  const GgufKeyRule* rule_of(std::string_view name) const {
+    const auto found = std::ranges::find(architecture_.keys, name, &GgufKeyRule::name);
+    return found == architecture_.keys.end() || found->by_family ? nullptr : &*found;
+  }
+  void add_ruled(std::string_view name, int64_t value) {
+    if (rule_of(name) != nullptr) add(name, value);
+  }
+
+  void add_experts(const ExpertConfig& experts) {
+    add_ruled("expert_count", experts.count);
+    add_ruled("expert_used_count", experts.per_token);
+    add_ruled("expert_feed_forward_length", experts.inner);
+    const auto& layers = experts.layers;
+    const auto first = std::ranges::find(layers, true);
+    if (first != layers.end()) {
+      const auto second = std::find(first + 1, layers.end(), true);
+      add_ruled("leading_dense_block_count", first - layers.begin());
+      // Where one layer has experts, it is the last of so many, too.
+      add_ruled("interleave_moe_layer_step",
+                second == layers.end() ? first - layers.begin() + 1 : second - first);
+    }
+    const Routing& routing = experts.routing;
+    if (rule_of("expert_weights_scale") != nullptr) {
+      keys_.number(key("expert_weights_scale"), static_cast<float>(routing.factor));
+    }
+    // Where they add up without the key, they always do.
+    const GgufKeyRule* const norm = rule_of("expert_weights_norm");
+    if (norm != nullptr && norm->absent == "false") keys_.flag(key(norm->name), routing.normalises);
+  }
 
   void add_scaling(const Value& section, const std::string& type) {
     keys_.text(key("rope.scaling.type"), type);
@@ -205,6 +244,7 @@ Status add_gguf_config(const GgufArchitecture& architecture, const ModelConfig& 
   if (architecture.gating != 1) {
     keys.whole(architecture.key("expert_gating_func"), whole(architecture.gating));
   }
+  writer.add_computed();
   writer.add_rules(config);
   writer.add_sizes(config);
   return writer.add_rope(config, tensors);

@@ -57,7 +57,7 @@ constexpr ConfigKey kKeys[] = {
 };
 
 void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
-  add_conv_keys(architecture, model.own.as<ConvLayers>().are_conv, model.num_kv_heads, keys);
+  add_conv_keys(architecture, model.own.as<ConvLayers>(), model.num_kv_heads, keys);
 }
 
 constexpr GgufArchitecture kGguf[] = {{.name = "lfm2",

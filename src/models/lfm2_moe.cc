@@ -59,7 +59,7 @@ constexpr ConfigKey kKeys[] = {
 };
 
 void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
-  add_conv_keys(architecture, model.own.as<Own>().layers.are_conv, model.num_kv_heads, keys);
+  add_conv_keys(architecture, model.own.as<Own>().layers, model.num_kv_heads, keys);
 }
 
 constexpr GgufArchitecture kGguf[] = {{.name = "lfm2moe",

@@ -53,16 +53,11 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {"expert_feed_forward_length", "moe_intermediate_size"},
     {"expert_weights_norm", "norm_topk_prob", "true"},
 };
-/// What config.json says by one of two names.
-void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
-  keys.whole(architecture.key("expert_count"),
-             static_cast<uint32_t>(model.own.as<ExpertConfig>().count));
-}
 
 constexpr GgufArchitecture kGguf[] = {
     {.name = "qwen3", .model_type = "qwen3"},
     {.name = "qwen3vl", .model_type = "qwen3"},
-    {.name = "qwen3moe", .model_type = "qwen3_moe", .keys = kGgufKeys, .add_keys = add_gguf_keys},
+    {.name = "qwen3moe", .model_type = "qwen3_moe", .keys = kGgufKeys},
     {.name = "qwen3vlmoe", .model_type = "qwen3_moe", .keys = kGgufKeys},
 };
 
