@@ -139,9 +139,9 @@ void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& mode
   add("ssm.time_step_rank", own.delta_net.value_heads);
   add("ssm.inner_size", own.delta_net.value_width());
   keys.flags(architecture.key("attention.recurrent_layers"), own.delta_net_layers);
-  // Of texts all sections have the same positions.
+  // Pair i is of section i modulo 3, of which each has as many as there are.
   const auto pairs = static_cast<int32_t>(model.rope.dim() / 2);
-  const int32_t sections[] = {pairs - 2 * (pairs / 3), pairs / 3, pairs / 3, 0};
+  const int32_t sections[] = {(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0};
   keys.wholes(architecture.key("rope.dimension_sections"), sections);
   if (own.experts.count == 0) return;
   add("expert_count", own.experts.count);
