@@ -123,7 +123,10 @@ Status multiply_apart(const Mixture& in, const cuda::ExpertTiles& tiles, const P
   SUBBYTE_CHECK(multiply(in, tiles, gate, x, nullptr, call, gpu));
   call.y = static_cast<uint16_t*>(gate_up) + gate.rows();
   call.bias = in.up_bias;
-  SUBBYTE_CHECK(multiply(in, tiles, *in.up, x, nullptr, call, gpu));
+  // Rows that lie in their spare memory have been rounded there.
+  Mixture second = in;
+  second.rounds_inputs = in.rounds_inputs && x.data != x.spare;
+  SUBBYTE_CHECK(multiply(second, tiles, *in.up, x, nullptr, call, gpu));
   cuda::run_gate(activation, gpu.stream());
   return {};
 }
