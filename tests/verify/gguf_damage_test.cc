@@ -121,6 +121,7 @@ std::string of_pieces(const std::vector<std::string>& pieces) {
        {"block_count", "attention.head_count", "context_length", "feed_forward_length"}) {
     file.u32(std::string("llama.") + name, 2);
   }
+  file.f32("llama.attention.layer_norm_rms_epsilon", 1e-5F);
   file.u32("tokenizer.ggml.bos_token_id", 0);
   file.text("tokenizer.ggml.model", "llama");
   file.texts("tokenizer.ggml.tokens", pieces);
