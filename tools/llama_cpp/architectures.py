@@ -157,8 +157,8 @@ class Qwen35(Architecture):
             **common_metadata(config, arch, "qwen35"),
             f"{arch}.rope.dimension_count": rotary,
             # Of time, height and width, which are the same position in text.
-            f"{arch}.rope.dimension_sections": [rotary // 2 - 2 * (rotary // 6), rotary // 6,
-                                                rotary // 6, 0],
+            f"{arch}.rope.dimension_sections":
+                [*((rotary // 2 + 2 - i) // 3 for i in range(3)), 0],
             f"{arch}.ssm.conv_kernel": config["linear_conv_kernel_dim"],
             f"{arch}.ssm.inner_size": self.value_width(config),
             f"{arch}.ssm.state_size": config["linear_key_head_dim"],
