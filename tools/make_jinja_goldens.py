@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/data/jinja/goldens.json: the templates of jinja_cases.py beside it, and what the
-renderer of transformers makes of them. Refusals are null.
+renderer of transformers makes of them; and tests/data/chats/goldens.json: the conversations of
+chat_conversations.py, and what it makes of them with each template beside it. Refusals are null.
 
     PYTHON tools/make_jinja_goldens.py
 
@@ -19,9 +20,11 @@ from transformers.utils import chat_template_utils
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests/data/jinja"
 sys.path.insert(0, str(FOLDER))
+from chat_conversations import CONVERSATIONS  # noqa: E402
 from jinja_cases import EXPRESSIONS, TEMPLATES, VARIABLES  # noqa: E402
 
 TARGET = FOLDER / "goldens.json"
+CHATS = FOLDER.parent / "chats"
 NOW = datetime.datetime(2025, 8, 5, 13, 30)
 
 
@@ -31,9 +34,9 @@ class FixedClock(datetime.datetime):
         return NOW
 
 
-def rendered(template: str) -> str | None:
+def rendered(template: str, variables: dict[str, Any] = VARIABLES) -> str | None:
     try:
-        return chat_template_utils._compile_jinja_template(template).render(**VARIABLES)
+        return chat_template_utils._compile_jinja_template(template).render(**variables)
     except Exception:
         return None
 
@@ -66,17 +69,36 @@ def split(line: str) -> list[str]:
     return parts
 
 
+def variables_of(conversation: dict[str, Any]) -> dict[str, Any]:
+    messages = chat_template_utils._normalize_chat_messages(conversation["messages"])
+    return {"messages": messages, "tools": conversation.get("tools"), "documents": None,
+            "add_generation_prompt": conversation.get("add_generation_prompt", True),
+            "bos_token": "<s>", "eos_token": "</s>", **conversation.get("variables", {})}
+
+
+def write_chats(made_by: str) -> None:
+    variables = [variables_of(conversation) for conversation in CONVERSATIONS]
+    texts = {path.name: [rendered(path.read_text(encoding="utf-8"), one) for one in variables]
+             for path in sorted(CHATS.glob("*.jinja"))}
+    root = {"made_by": made_by, "variables": variables, "texts": texts}
+    (CHATS / "goldens.json").write_text(json.dumps(root, ensure_ascii=True, indent=0) + "\n")
+    for name, found in texts.items():
+        print(f"{name}: {len(found)} conversations, {found.count(None)} refused")
+
+
 def main() -> None:
     chat_template_utils.datetime = FixedClock
     templates = [f"{{{{ {text} }}}}" for text in expressions()] + TEMPLATES
     cases = [{"template": template, "text": rendered(template)} for template in templates]
     cases = [case for case in cases if " at 0x" not in (case["text"] or "")]
     TARGET.parent.mkdir(parents=True, exist_ok=True)
-    root = {"made_by": f"transformers {version('transformers')}, jinja2 {version('jinja2')}",
+    made_by = f"transformers {version('transformers')}, jinja2 {version('jinja2')}"
+    root = {"made_by": made_by,
             "now": NOW.isoformat(), "variables": VARIABLES, "cases": cases}
     lines = json.dumps(root, ensure_ascii=True, indent=0)
     TARGET.write_text(lines + "\n")
     print(f"{len(cases)} cases, {sum(case['text'] is None for case in cases)} refused")
+    write_chats(made_by)
 
 
 if __name__ == "__main__":

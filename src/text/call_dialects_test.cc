@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "support/paths.h"
 #include "support/test_names.h"
+#include "text/chat_template.h"
 #include "text/tool_call_parser.h"
 
 namespace subbyte {
@@ -92,6 +95,21 @@ std::string shown(const std::string& dialect, std::string_view text) {
     EXPECT_EQ(json::to_text(parts_in(dialect, tools, text, bytes)), whole) << bytes;
   }
   return whole;
+}
+
+// Templates of ours in tests/data/chats/, by what llama.cpp's llama-chat.cpp and vLLM's parsers say
+// of the turns and calls of these models.
+TEST(CallDialects, of_templates_that_families_bring_along) {
+  const auto dialect = [](const std::string& name) -> std::string_view {
+    std::ifstream file(std::string(kTestData) + "/chats/" + name);
+    const std::string source{std::istreambuf_iterator<char>(file), {}};
+    const auto chat = ChatTemplate::compile(source, name);
+    const CallDialect* const found = call_dialect_of(ChatFormat::kNone, &*chat);
+    return found == nullptr ? "" : found->name;
+  };
+  EXPECT_EQ(dialect("ernie4_5.jinja"), "json");
+  EXPECT_EQ(dialect("exaone4.jinja"), "json");
+  EXPECT_EQ(dialect("hunyuan_v1.jinja"), "json_tool_calls");
 }
 
 TEST(CallDialects, of_mistral_come_in_several_forms) {
