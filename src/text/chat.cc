@@ -161,6 +161,20 @@ const FormatInfo& info(ChatFormat format) {
   return *std::ranges::find(kFormats, format, &FormatInfo::format);
 }
 
+std::vector<Result<jinja::Template>> compile_all() {
+  std::vector<Result<jinja::Template>> templates;
+  for (const FormatInfo& known : kFormats) {
+    templates.push_back(jinja::Template::compile(known.source, known.name));
+  }
+  return templates;
+}
+
+/// Compiled once, as that takes longer than to render one.
+const Result<jinja::Template>& template_of(ChatFormat format) {
+  static const std::vector<Result<jinja::Template>> templates = compile_all();
+  return templates[static_cast<std::size_t>(&info(format) - kFormats.data())];
+}
+
 }  // namespace
 
 std::string_view name(ChatFormat format) {
@@ -186,7 +200,8 @@ ChatFormat choose_format(std::span<const ChatFormat> formats, const Tokenizer& t
 
 Result<std::vector<PromptSegment>> render_chat(ChatFormat format, std::span<const Message> messages,
                                                const Request& request) {
-  SUBBYTE_TRY(const auto chat, jinja::Template::compile(info(format).source, name(format)));
+  const Result<jinja::Template>& chat = template_of(format);
+  if (!chat.ok()) return chat.error();
   const auto date = request.date ? parse_time(*request.date) : std::nullopt;
   const std::vector<jinja::Variable> variables = {
       {"messages", to_json(messages), jinja::Origin::kInput},
@@ -195,7 +210,7 @@ Result<std::vector<PromptSegment>> render_chat(ChatFormat format, std::span<cons
       {"has_date", date.has_value()}};
   jinja::RenderOptions options;
   options.now = date.value_or(std::tm{});
-  SUBBYTE_TRY(const jinja::OriginText text, chat.render(variables, options));
+  SUBBYTE_TRY(const jinja::OriginText text, chat->render(variables, options));
   Prompt prompt;
   std::size_t begin = 0;
   for (const jinja::OriginText::Run& run : text.runs()) {
