@@ -75,9 +75,9 @@ class StepRunner {
   /// Zeros, where results of attention over expanded latents are shorter than rows have room for.
   static void clear_unused(const LatentSizes& latent, const AttentionPart& part);
 
-#define SUBBYTE_OPERATION(Kind) Status run(const Kind& op);
-#include "ops/operations.def"
-#undef SUBBYTE_OPERATION
+#define SUBBYTE_RUN(Kind) Status run(const Kind& op);
+  SUBBYTE_OPERATIONS(SUBBYTE_RUN)
+#undef SUBBYTE_RUN
 
   Execution& execution_;
   std::vector<FloatBuffer> slots_;  // later steps use them again

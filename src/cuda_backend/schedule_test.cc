@@ -433,7 +433,8 @@ std::string launches_of_a_delta_net(CudaMatrix gates, int64_t tokens) {
   ValueId h = record.add_norm("norm", x, kNoValue, norm());
   const ValueId qkvz = record.linear("in", h, weight_of({packed(384, kHidden)}));
   const ValueId ba = record.linear("gates", h, weight_of({std::move(gates)}));
-  const ValueId y = record.delta_net("net", qkvz, ba, kShape, weights);
+  const ValueId y =
+      record.add("net", DeltaNetOp{.qkvz = qkvz, .ba = ba, .shape = kShape, .weights = weights});
   const ValueId delta = record.linear("out", y, weight_of({packed(kHidden, 128)}));
   record.logits("head", record.head_norm("last", x, delta, norm()),
                 weight_of({dense(kVocab, kHidden)}));

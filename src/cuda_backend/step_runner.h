@@ -143,9 +143,9 @@ class CudaStepRunner {
   CudaRows activations(ValueId id) const { return {at(id), rows_of(id), plan_->value(id).cols}; }
   Element element() const { return cuda::element_of(number_); }
 
-#define SUBBYTE_OPERATION(Kind) Status launch(const Kind& op);
-#include "ops/operations.def"
-#undef SUBBYTE_OPERATION
+#define SUBBYTE_LAUNCH(Kind) Status launch(const Kind& op);
+  SUBBYTE_OPERATIONS(SUBBYTE_LAUNCH)
+#undef SUBBYTE_LAUNCH
 
   cuda::Device device_;
   cuda::Number number_;

@@ -69,9 +69,7 @@ void record(const ModelConfig& config, StepRecorder& step) {
                                  .has_bias = config.attention_bias,
                                  .has_output_bias = config.attention_bias});
     } else {
-      delta = step.mamba(h, {.shape = own.mamba.shape,
-                             .has_conv_bias = own.mamba.has_conv_bias,
-                             .has_bias = own.mamba.has_bias});
+      delta = step.mixer(h, "mamba.", own.mamba.op(), own.mamba.has_bias);
     }
     h = step.add_norm("pre_ff_layernorm", x, delta);
     delta = step.gated_block(

@@ -44,8 +44,10 @@ void record_conv_layers(const ModelConfig& config, StepRecorder& step, const Con
   usual.gated.up = "w3";
   usual.gated.down = "w2";
   usual.logits.norm = "embedding_norm";
-  usual.first = [&, rope = step.rope()](ValueId h, int64_t layer) {
-    if (layers.are_conv[layer]) return step.short_conv(h, layers.taps, layers.has_bias);
+  const ShortConvOp conv = {
+      .channels = config.hidden_size, .taps = layers.taps, .has_bias = layers.has_bias};
+  usual.first = [&, conv, rope = step.rope()](ValueId h, int64_t layer) {
+    if (layers.are_conv[layer]) return step.mixer(h, "conv.", conv, layers.has_bias);
     return step.attention(h, {.shape = attention_shape(config, layer),
                               .rope = rope,
                               .norms = HeadsNorm::kEach,

@@ -194,9 +194,7 @@ ValueId first_block(const ModelConfig& config, StepRecorder& step,
                     const std::shared_ptr<const Rope>& rope, ValueId h, int64_t layer) {
   const Own& own = config.own.as<Own>();
   if (!own.attends[static_cast<std::size_t>(layer)]) {
-    return step.mamba(h, {.shape = own.mamba.shape,
-                          .has_conv_bias = own.mamba.has_conv_bias,
-                          .has_bias = own.mamba.has_bias});
+    return step.mixer(h, "mamba.", own.mamba.op(), own.mamba.has_bias);
   }
   StepRecorder::Attention attention = {.shape = attention_shape(config, layer),
                                        .rope = rope,

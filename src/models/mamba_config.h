@@ -20,6 +20,7 @@ struct MambaConfig {
   bool has_conv_bias = true;
   bool has_bias = false;  // of both projections
 
+  MambaOp op() const { return {.shape = shape, .has_bias = has_conv_bias}; }
   bool operator==(const MambaConfig&) const = default;
 };
 

@@ -282,10 +282,7 @@ ValueId block(const ModelConfig& config, int64_t layer, StepRecorder& step, Valu
   const Own& own = config.own.as<Own>();
   switch (own.pattern[static_cast<std::size_t>(layer)]) {
     case 'M':
-      return step.mamba(h, {.shape = own.mamba.shape,
-                            .has_conv_bias = own.mamba.has_conv_bias,
-                            .has_bias = own.mamba.has_bias,
-                            .prefix = "mixer."});
+      return step.mixer(h, "mixer.", own.mamba.op(), own.mamba.has_bias);
     case '*':
       return step.attention(h, {.shape = attention_shape(config, layer), .prefix = "mixer."});
     case 'E':

@@ -217,7 +217,9 @@ void record(const ModelConfig& config, StepRecorder& step) {
   DeltaNetShape delta_net = own.delta_net;
   delta_net.gives_tiles = step.facts().reads_tiles;
   const auto first = [&](ValueId h, int64_t layer) {
-    if (own.delta_net_layers[layer]) return step.delta_net(h, delta_net);
+    if (own.delta_net_layers[layer]) {
+      return step.mixer(h, "linear_attn.", DeltaNetOp{.shape = delta_net});
+    }
     return step.attention(h, {.shape = attention_shape(config, layer),
                               .rope = rope,
                               .has_bias = config.attention_bias,

@@ -340,68 +340,17 @@ LatentWeights StepRecorder::latent_weights(std::string_view name, const LatentAt
   return both;
 }
 
-ValueId StepRecorder::delta_net(ValueId h, const DeltaNetShape& shape) {
-  const std::string prefix = "linear_attn.";
-  const int64_t qkv = shape.channels();
-  const int64_t z = shape.value_width();
-  const int64_t gates = shape.value_heads;
-  const bool joined = shape.by_key_head;
-  Linear in = {.split = Split::kOutputs};
-  // No file has in_proj: rows of in_proj_qkvz are others.
-  if (!joined) in.parts = {{prefix + "in_proj_qkv", qkv}, {prefix + "in_proj_z", z}};
-  const ValueId qkvz = linear(prefix + (joined ? "in_proj_qkvz" : "in_proj"), h, qkv + z, in);
-  // Few rows that decide what is forgotten.
-  Linear of_gates = {.split = Split::kOutputs, .may_be_quantized = false};
-  if (!joined) of_gates.parts = {{prefix + "in_proj_b", gates}, {prefix + "in_proj_a", gates}};
-  const ValueId ba =
-      linear(prefix + (joined ? "in_proj_ba" : "in_proj_gates"), h, 2 * gates, of_gates);
-  const auto numbers = [&](const char* name, TensorRole role, int64_t rows, int64_t cols = 0) {
-    return vector({.name = in_layer(prefix + name), .role = role, .rows = rows, .cols = cols});
-  };
-  DeltaNetWeights weights;
-  weights.filters = numbers("conv1d", TensorRole::kFilters, qkv, shape.taps);
-  weights.rates = numbers("A_log", TensorRole::kRates, gates);
-  weights.dt_bias = numbers("dt_bias", TensorRole::kVector, gates);
-  weights.norm = numbers("norm", TensorRole::kNorm, shape.value_size);
-  const ValueId heads = record_.delta_net("linear_attn", qkvz, ba, shape, weights);
-  return linear(prefix + "out_proj", heads, config_.hidden_size, {.split = Split::kInputs});
+void StepRecorder::read_input(ValueId h, std::string_view prefix, const MixerInput& input,
+                              bool has_bias) {
+  const auto under = [&](std::string_view name) { return fmt::format("{}{}", prefix, name); };
+  Linear linear_of = {
+      .split = Split::kOutputs, .has_bias = has_bias, .may_be_quantized = input.may_be_quantized};
+  for (const auto& [name, rows] : input.parts) linear_of.parts.push_back({under(name), rows});
+  *input.value = linear(under(input.name), h, input.rows, linear_of);
 }
 
-ValueId StepRecorder::mamba(ValueId h, const Mamba& mamba) {
-  const MambaShape& shape = mamba.shape;
-  const auto under = [&](std::string_view name) { return mamba.prefix + std::string(name); };
-  const auto numbers = [&](std::string_view name, TensorRole role, int64_t rows, int64_t cols = 0) {
-    return vector({.name = in_layer(under(name)), .role = role, .rows = rows, .cols = cols});
-  };
-  MambaOp op = {.shape = shape};
-  op.projections = linear(under("in_proj"), h, shape.row_size(),
-                          {.split = Split::kOutputs, .has_bias = mamba.has_bias});
-  op.weights.filters = numbers("conv1d", TensorRole::kFilters, shape.channels(), shape.taps);
-  if (mamba.has_conv_bias) {
-    op.weights.bias = numbers("conv1d.bias", TensorRole::kVector, shape.channels());
-  }
-  op.weights.rates = numbers("A_log", TensorRole::kRates, shape.heads);
-  op.weights.dt_bias = numbers("dt_bias", TensorRole::kVector, shape.heads);
-  op.weights.d = numbers("D", TensorRole::kVector, shape.heads);
-  op.weights.norm = numbers("norm", TensorRole::kNorm, shape.width());
-  return linear(under("out_proj"), record_.add(without_dot(mamba.prefix), std::move(op)),
-                config_.hidden_size, {.split = Split::kInputs, .has_bias = mamba.has_bias});
-}
-
-ValueId StepRecorder::short_conv(ValueId h, int64_t taps, bool has_bias) {
-  const int64_t channels = record_.cols(h);
-  ShortConvOp op = {.channels = channels, .taps = taps};
-  op.bcx =
-      linear("conv.in_proj", h, 3 * channels, {.split = Split::kOutputs, .has_bias = has_bias});
-  op.filters = vector({.name = in_layer("conv.conv"),
-                       .role = TensorRole::kFilters,
-                       .rows = channels,
-                       .cols = taps});
-  if (has_bias) {
-    op.bias =
-        vector({.name = in_layer("conv.conv.bias"), .role = TensorRole::kVector, .rows = channels});
-  }
-  return linear("conv.out_proj", add("conv", op), channels,
+ValueId StepRecorder::mixer_output(std::string_view prefix, ValueId mixed, bool has_bias) {
+  return linear(fmt::format("{}out_proj", prefix), mixed, config_.hidden_size,
                 {.split = Split::kInputs, .has_bias = has_bias});
 }
 

@@ -157,20 +157,21 @@ class StepRecorder {
   /// Latent attention under "self_attn.", over a cache of latents and of what turns beside them.
   ValueId latent_attention(ValueId h, const LatentAttention& attention);
 
-  /// The gated delta net under "linear_attn."
-  ValueId delta_net(ValueId h, const DeltaNetShape& shape);
-
-  struct Mamba {
-    MambaShape shape = {};
-    bool has_conv_bias = false;
-    bool has_bias = false;  // of both projections
-    std::string prefix = "mamba.";
-  };
-  /// The block of Mamba 2 under `prefix`.
-  ValueId mamba(ValueId h, const Mamba& mamba);
-
-  /// The short convolution over as many channels as h has, between two gates, under "conv."
-  ValueId short_conv(ValueId h, int64_t taps, bool has_bias);
+  /// The mixer `op` between products of h and of what it gives, "out_proj", all under `prefix`;
+  /// products may have biases. Its name and those of its weights follow from its rows
+  /// (ops/operand.h).
+  template <class Op>
+  ValueId mixer(ValueId h, std::string_view prefix, Op op, bool has_bias = false) {
+    for (const MixerInput& input : op.inputs()) read_input(h, prefix, input, has_bias);
+    for (const auto& row : Op::numbers(op)) {
+      if (row.rows == 0) continue;
+      *row.numbers = vector({.name = in_layer(std::string(prefix) + std::string(row.name)),
+                             .role = row.role,
+                             .rows = row.rows,
+                             .cols = row.role == TensorRole::kFilters ? row.taps : 0});
+    }
+    return mixer_output(prefix, record_.add(prefix.substr(0, prefix.size() - 1), op), has_bias);
+  }
 
   struct GatedBlock {
     int64_t inner = 0;
@@ -234,6 +235,8 @@ class StepRecorder {
   ValueId experts(ValueId h, const Mixture& mixture);
   ValueId projected_heads(ValueId h, const Attention& attention);
   ValueId selection(ValueId h, ValueId rank, const LatentAttention& attention);
+  void read_input(ValueId h, std::string_view prefix, const MixerInput& input, bool has_bias);
+  ValueId mixer_output(std::string_view prefix, ValueId mixed, bool has_bias);
 
   /// Each adds a tensor to the list, and finds its weight.
   Weight matrix(TensorSpec spec);

@@ -20,20 +20,6 @@ namespace subbyte {
 
 struct ModelConfig;
 
-enum class TensorRole : uint8_t {
-  kTable,          // a matrix whose rows are looked up
-  kLinear,         // a matrix that is multiplied
-  kRouter,         // a matrix whose results choose experts
-  kExpertsGateUp,  // gate and up of all experts of a layer, or up alone
-  kExpertsDown,    // what follows them
-  kHead,           // a matrix whose results are logits
-  kNorm,           // factors near 1
-  kVector,         // any numbers
-  kRates,          // numbers w of which -exp(w) is computed with
-  kFactors,        // numbers near 1 that are no norm's
-  kFilters,  // of a convolution over tokens, a filter of `cols` taps for each of `rows` channels
-};
-
 /// The side of a matrix that ranks of tensor parallelism may divide: each has some of the outputs,
 /// or some of the inputs and a part of every sum.
 enum class Split : uint8_t { kNone, kOutputs, kInputs };

@@ -1,5 +1,5 @@
 #pragma once
-// The shape of one block of a gated delta net (Yang, Kautz and Hatamizadeh, "Gated Delta Networks",
+// One block of a gated delta net (Yang, Kautz and Hatamizadeh, "Gated Delta Networks",
 // 2024): a layer that keeps a matrix for each value head instead of keys and values of positions.
 //
 //   q, k, v     = silu(convolution of so many taps over the tokens, one filter for a channel)
@@ -13,7 +13,12 @@
 //
 //   [taps - 1][channels], the earliest token first    [value_heads][key_size][value_size]
 
+#include <array>
 #include <cstdint>
+#include <string>
+
+#include "ops/cache_layout.h"
+#include "ops/operand.h"
 
 namespace subbyte {
 
@@ -81,5 +86,66 @@ constexpr DeltaNetColumns delta_net_columns(const DeltaNetShape& shape) {
           {2 * keys, value}, {2 * keys + values, value},
           {0, gate},         {shape.value_heads, gate}};
 }
+
+/// Weights of a gated delta net.
+struct DeltaNetWeights {
+  Vector filters;         // [taps][channels], the last tap is that of the token itself
+  Vector rates, dt_bias;  // [value_heads]
+  Vector norm;            // [value_size]
+};
+
+/// y [value_heads * value_size] = a gated delta net of the projections of x.
+struct DeltaNetOp {
+  ValueId y = kNoValue;
+  ValueId qkvz = kNoValue;
+  ValueId ba = kNoValue;
+  DeltaNetShape shape = {};
+  DeltaNetWeights weights = {};
+  CacheSlot cache = {};
+
+  CacheGroup kept() const { return {.state_size = shape.state_size()}; }
+  std::string text() const {
+    return "gated delta net, " + std::to_string(shape.value_heads) + " heads";
+  }
+  /// Few rows, those of b and a, decide what is forgotten. No file has "in_proj": the rows of
+  /// in_proj_qkvz are others.
+  auto inputs() {
+    const int64_t qkv = shape.channels();
+    const int64_t z = shape.value_width();
+    const int64_t gates = shape.value_heads;
+    if (shape.by_key_head) {
+      return std::array{MixerInput{"in_proj_qkvz", qkv + z, &qkvz},
+                        MixerInput{"in_proj_ba", 2 * gates, &ba, false}};
+    }
+    return std::array{
+        MixerInput{"in_proj", qkv + z, &qkvz, true, {{"in_proj_qkv", qkv}, {"in_proj_z", z}}},
+        MixerInput{
+            "in_proj_gates", 2 * gates, &ba, false, {{"in_proj_b", gates}, {"in_proj_a", gates}}}};
+  }
+  static auto numbers(auto& op) {
+    const DeltaNetShape& s = op.shape;
+    auto& w = op.weights;
+    return std::array{
+        MixerNumbers{"conv1d", TensorRole::kFilters, &w.filters, s.channels(), s.taps},
+        MixerNumbers{"A_log", TensorRole::kRates, &w.rates, s.value_heads},
+        MixerNumbers{"dt_bias", TensorRole::kVector, &w.dt_bias, s.value_heads},
+        MixerNumbers{"norm", TensorRole::kNorm, &w.norm, s.value_size}};
+  }
+  auto sizes() const {
+    return std::array{MixerSize{"ssm.conv_kernel", shape.taps},
+                      MixerSize{"ssm.state_size", shape.key_size},
+                      MixerSize{"ssm.group_count", shape.key_heads},
+                      MixerSize{"ssm.time_step_rank", shape.value_heads},
+                      MixerSize{"ssm.inner_size", shape.value_width()}};
+  }
+  Operands operands() const {
+    Operands all = {reads(qkvz, shape.channels() + shape.value_width(),
+                          "columns of queries, keys, values and gates"),
+                    reads(ba, 2 * shape.value_heads, "columns of b and a"),
+                    writes(y, shape.value_width())};
+    add_numbers(all, *this);
+    return all;
+  }
+};
 
 }  // namespace subbyte

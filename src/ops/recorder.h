@@ -113,11 +113,6 @@ class Recorder {
   ValueId gate(std::string_view name, ValueId x, ValueId up, int64_t first, Gate gate);
   /// SigmoidGateOp; `x` is not used any more. Without a gate there is a base.
   ValueId sigmoid_gate(std::string_view name, ValueId x, ValueId gate, ValueId base = kNoValue);
-  /// Keeps a state of its own; `shape` says how the projections lie.
-  ValueId delta_net(std::string_view name, ValueId qkvz, ValueId ba, const DeltaNetShape& shape,
-                    const DeltaNetWeights& weights) {
-    return add(name, DeltaNetOp{.qkvz = qkvz, .ba = ba, .shape = shape, .weights = weights});
-  }
   /// `x` has the head rows, as head_norm() leaves them; `factor` and `cap` are those of LogitsOp.
   void logits(std::string_view name, ValueId x, const Weight& head, float factor = 1,
               float cap = 0);

@@ -260,7 +260,8 @@ TEST(Recorder, refuses_routers_that_choose_what_is_not_there) {
 
 TEST(Recorder, refuses_blocks_of_mamba_that_no_machine_has) {
   const auto with = [](auto&& change) {
-    MambaOp op = {.shape = {.heads = 2, .head_size = 4, .groups = 1, .state_size = 3, .taps = 2}};
+    MambaOp op = {.shape = {.heads = 2, .head_size = 4, .groups = 1, .state_size = 3, .taps = 2},
+                  .has_norm = false};
     change(op.shape);
     const MambaShape& shape = op.shape;
     op.weights.filters.size = shape.taps * shape.channels();
@@ -290,7 +291,8 @@ TEST(Recorder, delta_nets_and_gates_have_the_columns_of_their_operands) {
     const ValueId h = record.add_norm("norm", x, kNoValue, norm(16));
     const ValueId qkvz = record.linear("qkvz", h, weight(projections, 16));
     const ValueId ba = record.linear("ba", h, weight(8, 16));
-    ValueId y = record.delta_net("delta", qkvz, ba, shape, weights);
+    ValueId y =
+        record.add("delta", DeltaNetOp{.qkvz = qkvz, .ba = ba, .shape = shape, .weights = weights});
     y = record.columns("halves", y, {{8, 8}, {0, 8}});
     const ValueId gate = record.linear("gate", h, weight(gate_columns, 16));
     y = record.sigmoid_gate("gated", y, gate, h);

@@ -13,16 +13,6 @@ std::string names_of(const std::vector<ValueId>& ids) {
   return names;
 }
 
-/// Refuses more than `most`.
-Operand holds_at_most(std::string_view what, int64_t most, int64_t found) {
-  return holds(what, std::min(most, found), found);
-}
-
-/// Refuses less than 1.
-Operand holds_some(std::string_view what, int64_t found) {
-  return holds(what, std::max<int64_t>(found, 1), found);
-}
-
 }  // namespace
 
 std::string size_text(const Weight& weight) {
@@ -161,46 +151,6 @@ Operands SigmoidGateOp::operands() const {
   if (base != kNoValue) all.push_back(reads(base, Operand::kAnyCols));
   all.push_back(in_place(writes(y, Operand::kAnyCols)));
   return all;
-}
-
-Operands DeltaNetOp::operands() const {
-  return {reads(qkvz, shape.channels() + shape.value_width(),
-                "columns of queries, keys, values and gates"),
-          reads(ba, 2 * shape.value_heads, "columns of b and a"),
-          holds("numbers of the filters", shape.taps * shape.channels(), weights.filters.size),
-          holds("rates", shape.value_heads, weights.rates.size),
-          holds("numbers of dt_bias", shape.value_heads, weights.dt_bias.size),
-          holds("numbers of the norm", shape.value_size, weights.norm.size),
-          writes(y, shape.value_width())};
-}
-
-Operands MambaOp::operands() const {
-  const int64_t biases = weights.bias.size > 0 ? shape.channels() : 0;
-  const int64_t norms = weights.norm.size > 0 ? shape.width() : 0;
-  const auto rest = [](int64_t number, int64_t by) { return by > 0 ? number % by : number; };
-  return {reads(projections, shape.row_size(), "columns of z, x, B, C and dt"),
-          holds_some("heads", shape.heads),
-          holds("heads, by the groups a rest of", 0, rest(shape.heads, shape.groups)),
-          holds("columns, by the groups of the norm a rest of", 0,
-                rest(shape.width(), shape.norm_groups)),
-          holds_some("numbers of a head", shape.head_size),
-          holds_at_most("numbers of a head", kMaxMambaSize, shape.head_size),
-          holds_some("numbers of a state", shape.state_size),
-          holds_at_most("numbers of a state", kMaxMambaSize, shape.state_size),
-          holds_some("taps", shape.taps),
-          holds_at_most("taps", kMaxMambaTaps, shape.taps),
-          holds("numbers of the filters", shape.taps * shape.channels(), weights.filters.size),
-          holds("biases of the filters", biases, weights.bias.size),
-          holds("rates", shape.heads, weights.rates.size),
-          holds("numbers of dt_bias", shape.heads, weights.dt_bias.size),
-          holds("numbers of D", shape.heads, weights.d.size),
-          holds("numbers of the norm", norms, weights.norm.size),
-          writes(y, shape.width()),
-          writes(scratch, shape.scratch_size(), ValueType::kFloat)};
-}
-
-std::string DeltaNetOp::text() const {
-  return "gated delta net, " + std::to_string(shape.value_heads) + " heads";
 }
 
 ValueId StepPlan::memory_of(ValueId id) const {

@@ -12,8 +12,8 @@
 // An operation lists its operands itself: what it reads and writes, of which sizes and types. What
 // is printed, who reads a value, what memory values share and what is refused follow from that.
 //
-// A new operation is a struct here, a line of operations.def, a function of each backend, and a
-// test.
+// A new operation is a struct in a file of its own (mamba.h), a row of SUBBYTE_OPERATIONS, a file
+// of each backend, and a test.
 
 #include <cstdint>
 #include <memory>
@@ -28,77 +28,12 @@
 #include "ops/cache_layout.h"
 #include "ops/delta_net.h"
 #include "ops/mamba.h"
+#include "ops/operand.h"
 #include "ops/rope.h"
+#include "ops/short_conv.h"
 #include "ops/weights.h"
 
 namespace subbyte {
-
-/// The index of a value of a plan.
-using ValueId = int32_t;
-inline constexpr ValueId kNoValue = -1;
-
-enum class ValueType : uint8_t {
-  kFloat,       // float32 on every machine: the residual stream, what decides something, logits
-  kActivation,  // the type in which the machine's products read: float32 on the CPU, 16 bits on a
-                // GPU
-};
-
-/// The rows of a value: one for each token of the batch in the order of its parts, or one for each
-/// token whose logits are computed (Batch::num_head_rows()).
-enum class ValueRows : uint8_t { kTokens, kHeadRows };
-
-struct StepValue {
-  int64_t cols = 0;
-  ValueType type = ValueType::kActivation;
-  ValueRows rows = ValueRows::kTokens;
-  ValueId in_place_of = kNoValue;  // the value whose memory this one takes over
-};
-
-/// An operand or a result, as an operation lists it.
-struct Operand {
-  enum class Use : uint8_t {
-    kRead,
-    kTakenOver,  // read, and written over: by the result in its place, or with nothing
-    kWritten,
-    kWrittenInPlace,  // of the value that is taken over
-    kWeight,          // no value of the plan
-  };
-  static constexpr int64_t kAnyCols = -1;  // of a result: as many as the first operand has
-
-  Use use = Use::kRead;
-  ValueId value = kNoValue;
-  int64_t cols = kAnyCols;             // that it has to have
-  std::optional<ValueType> type = {};  // of a value; none: either is read
-  std::optional<ValueRows> rows = {};  // of a result; none: those of what is read
-  std::string_view what = {};          // has `cols`, in messages
-  int64_t found = 0;                   // numbers of a weight
-
-  bool is_read() const { return use == Use::kRead || use == Use::kTakenOver; }
-};
-
-/// In the order in which people read them.
-using Operands = std::vector<Operand>;
-
-inline Operand reads(ValueId value, int64_t cols, std::string_view what = "inputs") {
-  return {.value = value, .cols = cols, .type = ValueType::kActivation, .what = what};
-}
-inline Operand reads_floats(ValueId value, int64_t cols, std::string_view what = "inputs") {
-  return {.value = value, .cols = cols, .type = ValueType::kFloat, .what = what};
-}
-inline Operand taken_over(Operand operand) {
-  operand.use = Operand::Use::kTakenOver;
-  return operand;
-}
-inline Operand writes(ValueId value, int64_t cols, ValueType type = ValueType::kActivation) {
-  return {.use = Operand::Use::kWritten, .value = value, .cols = cols, .type = type};
-}
-inline Operand in_place(Operand result) {
-  result.use = Operand::Use::kWrittenInPlace;
-  return result;
-}
-inline Operand holds(std::string_view what, int64_t expected, int64_t found) {
-  return {.use = Operand::Use::kWeight, .cols = expected, .what = what, .found = found};
-}
 
 /// "[rows][cols]"
 std::string size_text(const Weight& weight);
@@ -375,69 +310,6 @@ struct GateOp {
   std::string text() const { return "gate, columns from " + std::to_string(first); }
 };
 
-/// Weights of a gated delta net.
-struct DeltaNetWeights {
-  Vector filters;         // [taps][channels], the last tap is that of the token itself
-  Vector rates, dt_bias;  // [value_heads]
-  Vector norm;            // [value_size]
-};
-
-/// y [value_heads * value_size] = a gated delta net of the projections of x (ops/delta_net.h).
-struct DeltaNetOp {
-  ValueId y = kNoValue;
-  ValueId qkvz = kNoValue;
-  ValueId ba = kNoValue;
-  DeltaNetShape shape;
-  DeltaNetWeights weights;
-  CacheSlot cache = {};
-
-  CacheGroup kept() const { return {.state_size = shape.state_size()}; }
-  Operands operands() const;
-  std::string text() const;
-};
-
-/// y = c * (bias + sum over the taps of filter * u), where bcx has b, c and x of a token, u is
-/// b * x, and taps before the last are of the tokens before it, or 0. Of a sequence u of its last
-/// tokens is kept: [taps - 1][channels].
-struct ShortConvOp {
-  ValueId y = kNoValue;
-  ValueId bcx = kNoValue;
-  int64_t channels = 0;
-  int64_t taps = 0;
-  Vector filters = {};  // [taps][channels], the last tap is that of the token itself
-  Vector bias = {};     // [channels], or of size 0
-  CacheSlot cache = {};
-
-  CacheGroup kept() const { return {.state_size = (taps - 1) * channels}; }
-  Operands operands() const {
-    return {reads(bcx, 3 * channels),
-            holds("numbers of the filters", taps * channels, filters.size),
-            holds("biases", bias.size > 0 ? channels : 0, bias.size), writes(y, channels)};
-  }
-  std::string text() const { return "short convolution, " + std::to_string(taps) + " taps"; }
-};
-
-/// y [width] = a block of Mamba 2 of its projections, before the last one.
-struct MambaOp {
-  struct Weights {
-    Vector filters = {};  // [taps][channels], the last tap is that of the token itself
-    Vector bias = {};     // [channels], or of size 0
-    Vector rates = {}, dt_bias = {}, d = {};  // [heads]
-    Vector norm = {};                         // [width], or of size 0: no norm
-  };
-
-  ValueId y = kNoValue;
-  ValueId scratch = kNoValue;
-  ValueId projections = kNoValue;
-  MambaShape shape = {};
-  Weights weights = {};
-  CacheSlot cache = {};
-
-  CacheGroup kept() const { return {.state_size = shape.kept_size()}; }
-  Operands operands() const;
-  std::string text() const { return "mamba, " + std::to_string(shape.heads) + " heads"; }
-};
-
 /// logits = cap * tanh(factor * logits / cap), or factor * logits where `cap` is 0: what the step
 /// gives [head rows][vocabulary], and what the tokens are chosen by. The last operation of every
 /// plan.
@@ -450,12 +322,34 @@ struct LogitsOp {
   std::string text() const { return "logits, choices"; }
 };
 
+/// All kinds, of which each backend has a function for each: run() of the CPU, launch() of a GPU.
+#define SUBBYTE_OPERATIONS(ROW) \
+  ROW(EmbedOp)                  \
+  ROW(AddNormOp)                \
+  ROW(AddOp)                    \
+  ROW(NormOp)                   \
+  ROW(LinearOp)                 \
+  ROW(GatedLinearOp)            \
+  ROW(AnglesOp)                 \
+  ROW(RotateOp)                 \
+  ROW(SelectOp)                 \
+  ROW(AttendOp)                 \
+  ROW(HeadsLinearOp)            \
+  ROW(ExpertsOp)                \
+  ROW(ColumnsOp)                \
+  ROW(SigmoidGateOp)            \
+  ROW(GateOp)                   \
+  ROW(DeltaNetOp)               \
+  ROW(ShortConvOp)              \
+  ROW(MambaOp)                  \
+  ROW(LogitsOp)
+
 template <class, class... Kinds>
 using OneOf = std::variant<Kinds...>;
 using Operation = OneOf<void
-#define SUBBYTE_OPERATION(Kind) , Kind
-#include "ops/operations.def"
-#undef SUBBYTE_OPERATION
+#define SUBBYTE_KIND(Kind) , Kind
+                            SUBBYTE_OPERATIONS(SUBBYTE_KIND)
+#undef SUBBYTE_KIND
                         >;
 
 struct Op {

@@ -28,6 +28,21 @@ struct Vector {
   std::shared_ptr<const void> storage;
 };
 
+/// The part that a tensor has in a model.
+enum class TensorRole : uint8_t {
+  kTable,          // a matrix whose rows are looked up
+  kLinear,         // a matrix that is multiplied
+  kRouter,         // a matrix whose results choose experts
+  kExpertsGateUp,  // gate and up of all experts of a layer, or up alone
+  kExpertsDown,    // what follows them
+  kHead,           // a matrix whose results are logits
+  kNorm,           // factors near 1
+  kVector,         // any numbers
+  kRates,          // numbers w of which -exp(w) is computed with
+  kFactors,        // numbers near 1 that are no norm's
+  kFilters,  // of a convolution over tokens, a filter of `cols` taps for each of `rows` channels
+};
+
 /// The function between the products of a dense block or of an expert.
 enum class Gate : uint8_t {
   kSilu,  // of the gate: silu(x) = x / (1 + exp(-x))

@@ -50,7 +50,7 @@ class MambaModel {
     SUBBYTE_TRY(const Weight in, upload(backend, in_));
     Norm norm;  // its factors give the projections a deviation of about 1
     SUBBYTE_TRY(norm.weight, backend.upload(std::vector<float>(kHidden, 6.0f)));
-    MambaOp op = {.shape = of_.shape};
+    MambaOp op = {.shape = of_.shape, .has_bias = of_.has_bias, .has_norm = of_.has_norm};
     SUBBYTE_TRY(op.weights.filters, backend.upload(filters_));
     if (of_.has_bias) {
       SUBBYTE_TRY(op.weights.bias, backend.upload(bias_));

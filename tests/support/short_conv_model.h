@@ -40,7 +40,8 @@ class ShortConvModel {
     SUBBYTE_TRY(const Weight in, upload(backend, in_));
     Norm norm;
     SUBBYTE_TRY(norm.weight, backend.upload(std::vector<float>(kHidden, 1.0f)));
-    ShortConvOp op = {.channels = sizes_.channels, .taps = sizes_.taps};
+    ShortConvOp op = {
+        .channels = sizes_.channels, .taps = sizes_.taps, .has_bias = sizes_.has_bias};
     SUBBYTE_TRY(op.filters, backend.upload(filters_));
     if (sizes_.has_bias) {
       SUBBYTE_TRY(op.bias, backend.upload(bias_));
