@@ -34,6 +34,8 @@ KINDS = {
 # Rows of GgufKeyRule, their lists and the architectures that have one.
 GGUF_ROW = re.compile(r'\{(?:\.name = )?"([\w.]+)",\s*(?:\.key = )?"(\w+)"(?:, "([^"]*)")?[^}]*\}')
 GGUF_LIST = re.compile(r"GgufKeyRule (k\w+)\[\] = \{(.*?)\n\};", re.DOTALL)
+GGUF_COPIED = re.compile(r"copy\((k\w+), all")  # into a longer list
+GGUF_CALL = re.compile(r'gguf_of\("([\w-]+)"')  # a row with kGgufKeys
 GGUF_ARCHITECTURE = re.compile(r'\{\s*\.name = "([\w-]+)",(?:(?!\.name = ).)*?\.keys = (k\w+)',
                                re.DOTALL)
 # Lists that families share.
@@ -129,10 +131,16 @@ def gguf_rows_of(file):
     """Keys that are keys of config.json under another name."""
     source = file.read_text()
     names = {}
-    for architecture, keys in GGUF_ARCHITECTURE.findall(source):
-        if architecture not in names.setdefault(keys, []):
-            names[keys].append(architecture)
-    for keys, text in GGUF_LIST.findall(source):
+    found = GGUF_ARCHITECTURE.findall(source)
+    found += [(architecture, "kGgufKeys") for architecture in GGUF_CALL.findall(source)]
+    for architecture, keys in found:
+        for used in [keys, *GGUF_COPIED.findall(source)]:
+            if architecture not in names.setdefault(used, []):
+                names[used].append(architecture)
+    shared = "".join(header.read_text() for header in sorted(MODELS.glob("*.h")))
+    lists = GGUF_LIST.findall(source)
+    lists += [one for one in GGUF_LIST.findall(shared) if one[0] in names]
+    for keys, text in lists:
         for name, key, absent in GGUF_ROW.findall(text):
             yield {"kind": "GGUF_KEY", "scope": " ".join(names.get(keys, [])), "key": f"*.{name}",
                    "use": "kComputed", "neutral": "",

@@ -25,22 +25,16 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.layer_norm_epsilon", "layer_norm_eps"},
     {.name = "attention.layer_norm_rms_epsilon", .key = "rms_norm_eps", .by_family = true},
     {"attention.sliding_window", "sliding_window"},
-    {.name = "attention.sliding_window_pattern", .key = "layer_types", .by_family = true},
+    {.name = "attention.sliding_window_pattern",
+     .key = "layer_types",
+     .by_family = true,
+     .by_layer = true},
     {"logit_scale", "logit_scale", "", true},
 };
 
 /// Without a pattern each fourth layer is full, as in config.json.
-Status complete_gguf(const GgufModel& model, json::Value& config) {
-  return add_gguf_windows(model.keys(), config);
-}
-
-void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys);
-
-constexpr GgufArchitecture kGguf[] = {{.name = "cohere2",
-                                       .model_type = "cohere2",
-                                       .keys = kGgufKeys,
-                                       .complete = complete_gguf,
-                                       .add_keys = add_gguf_keys}};
+constexpr GgufArchitecture kGguf[] = {
+    {.name = "cohere2", .model_type = "cohere2", .keys = kGgufKeys}};
 
 struct Own {
   float logit_scale = 0.0625f;
@@ -65,12 +59,6 @@ constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "use_parallel_block", kIgnored, "", "all layers have both at once"),
     SUBBYTE_CONFIG_KEY("", "use_parallel_embedding", kIgnored, "", "how it is computed"),
 };
-
-void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
-  add_gguf_windows(architecture, model, keys);
-  keys.number(architecture.key("attention.layer_norm_epsilon"), model.rms_norm_eps);
-  keys.number(architecture.key("logit_scale"), model.own.as<Own>().logit_scale);
-}
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const auto rope = step.rope();

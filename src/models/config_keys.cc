@@ -112,6 +112,23 @@ Status read_key(const json::Object& config, const ConfigKey& row, float& value) 
   return {};
 }
 
+json::Value said_of(const ModelConfig& model, std::string_view key) {
+  const ModelFamily& family = family_of(model);
+  for (const std::span<const ConfigKey> list :
+       {family.keys, family.shared_keys[0], family.shared_keys[1], family.shared_keys[2]}) {
+    for (const ConfigKey& row : list) {
+      const bool is_named = json::is_in(row.rule.key, key) && !row.rule.key.empty();
+      if (!is_named || row.said == nullptr || !json::is_in(row.scopes, model.model_type)) continue;
+      json::Value value = row.said(model);
+      if (!value.is_number() ||
+          (value.get<double>() >= row.least && value.get<double>() <= row.most)) {
+        return value;
+      }
+    }
+  }
+  return {};
+}
+
 std::vector<KeyRule> config_rules(std::string_view model_type) {
   std::vector<KeyRule> rules;
   if (const ModelFamily* family = find_family(model_type)) {

@@ -30,6 +30,10 @@
     {types, {key, json::KeyUse::kComputed, ""}}, absent, least, most,                         \
         [](const json::Object& config, const ConfigKey& row, void* own, ModelConfig& model) { \
           return read_key(config, row, owner_of<Owner>(own, model).place);                    \
+        },                                                                                    \
+        [](const ModelConfig& model) {                                                        \
+          const Owner* const owner = owner_in<Owner>(model);                                  \
+          return owner == nullptr ? json::Value() : json::Value(owner->place);                \
         }                                                                                     \
   }
 #define SUBBYTE_CONFIG_FLAG(Owner, types, key, place, absent, note) \
@@ -53,6 +57,8 @@ struct ConfigKey : json::ScopedRule {
   double most = 0;
   Status (*read)(const json::Object& config, const ConfigKey& row, void* own,
                  ModelConfig& model) = nullptr;
+  /// Tells what was read; null where the model has no such config.
+  json::Value (*said)(const ModelConfig& model) = nullptr;
 };
 
 /// The name under which a key is there, of several with blanks between them; the first where it is
@@ -67,6 +73,20 @@ Owner& owner_of(void* own, ModelConfig& model) {
     return *static_cast<Owner*>(own);
   }
 }
+
+/// `Config` is ModelConfig, of which this header knows nothing.
+template <class Owner, class Config>
+const Owner* owner_in(const Config& model) {
+  if constexpr (std::is_same_v<Owner, Config>) {
+    return &model;
+  } else {
+    return model.own.template part<Owner>();
+  }
+}
+
+/// Tells what `model` has of a key that a row of its type gives a place, be it a default; null
+/// without such a row, and for a number that the key cannot have.
+json::Value said_of(const ModelConfig& model, std::string_view key);
 
 /// Reads the keys of the type of `model` that have a place. Codes: json.type, json.range,
 /// config.contradiction.

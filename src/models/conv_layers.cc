@@ -67,14 +67,4 @@ Status add_conv_layers(const GgufModel& model, json::Value& config) {
   return {};
 }
 
-void add_conv_keys(const GgufArchitecture& architecture, const ConvLayers& layers, int64_t kv_heads,
-                   GgufKeys& keys) {
-  std::vector<int32_t> heads;
-  for (const bool is_conv : layers.are_conv) {
-    heads.push_back(is_conv ? 0 : static_cast<int32_t>(kv_heads));
-  }
-  keys.wholes(architecture.key(kHeads), heads);
-  keys.whole(architecture.key("shortconv.l_cache"), static_cast<uint32_t>(layers.taps));
-}
-
 }  // namespace subbyte

@@ -71,8 +71,4 @@ void record_conv_layers(const ModelConfig& config, StepRecorder& step, const Con
 /// Adds layer_types: layers without heads of keys are convolutions. Code gguf.value.
 Status add_conv_layers(const GgufModel& model, json::Value& config);
 
-/// Its inverse: adds the heads of keys of each layer, and the taps.
-void add_conv_keys(const GgufArchitecture& architecture, const ConvLayers& layers, int64_t kv_heads,
-                   GgufKeys& keys);
-
 }  // namespace subbyte

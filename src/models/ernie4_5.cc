@@ -90,22 +90,18 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
 };
 
-/// Rows of heads lie in files as they turn.
-Status complete_gguf(const GgufModel& model, json::Value& config) {
-  config["use_bias"] = model.find("blk.0.attn_q.bias") != nullptr;
-  return {};
-}
+constexpr GgufBias kGgufBiases[] = {{"use_bias", "attn_q"}};
 
 void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys);
 
 constexpr GgufArchitecture kGguf[] = {
-    {.name = "ernie4_5", .model_type = "ernie4_5", .complete = complete_gguf},
+    {.name = "ernie4_5", .model_type = "ernie4_5", .biases = kGgufBiases},
     {.name = "ernie4_5-moe",
      .model_type = "ernie4_5_moe",
      .keys = kGgufKeys,
      .tensors = kGgufTensors,
-     .complete = complete_gguf,
-     .add_keys = add_gguf_keys}};
+     .add_keys = add_gguf_keys,
+     .biases = kGgufBiases}};
 
 void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
   const ExpertConfig& experts = model.own.as<Own>().experts;

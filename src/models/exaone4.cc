@@ -25,7 +25,10 @@ constexpr ModelType kModelTypes[] = {{.name = "exaone4",
 
 constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.sliding_window", "sliding_window", "null"},
-    {.name = "attention.sliding_window_pattern", .key = "layer_types", .by_family = true},
+    {.name = "attention.sliding_window_pattern",
+     .key = "layer_types",
+     .by_family = true,
+     .by_layer = true},
 };
 constexpr GgufTensorRule kGgufTensors[] = {
     {"rope_freqs", ""},
@@ -34,7 +37,6 @@ constexpr GgufTensorRule kGgufTensors[] = {
 };
 
 Status complete_gguf(const GgufModel& model, json::Value& config) {
-  SUBBYTE_CHECK(add_gguf_windows(model.keys(), config));
   return add_turns_rope(model, "llama3", config);
 }
 
@@ -42,8 +44,7 @@ constexpr GgufArchitecture kGguf[] = {{.name = "exaone4",
                                        .model_type = "exaone4",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
-                                       .complete = complete_gguf,
-                                       .add_keys = add_gguf_windows}};
+                                       .complete = complete_gguf}};
 
 constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "",

@@ -10,6 +10,10 @@ namespace subbyte {
 
 struct ExpertConfig;
 
+/// Its address stands for a type.
+template <class T>
+inline constexpr char kTypeTag = 0;
+
 class FamilyConfig {
  public:
   FamilyConfig() = default;
@@ -20,7 +24,9 @@ class FamilyConfig {
         equal_([](const void* a, const void* b) {
           return *static_cast<const C*>(a) == *static_cast<const C*>(b);
         }),
-        experts_(experts_in(static_cast<const C*>(own_.get()))) {}
+        part_([](const void* config, const void* tag) {
+          return part_in(*static_cast<const C*>(config), tag);
+        }) {}
 
   /// `C` is that of the family whose config this is.
   template <class C>
@@ -28,8 +34,12 @@ class FamilyConfig {
     return *static_cast<const C*>(own_.get());
   }
 
-  /// Those of `own`, or that it is; nullptr for other structs.
-  const ExpertConfig* experts() const { return experts_; }
+  /// The struct itself, or its `experts`, if one of them is a `T`; else nullptr.
+  template <class T>
+  const T* part() const {
+    return own_ == nullptr ? nullptr : static_cast<const T*>(part_(own_.get(), &kTypeTag<T>));
+  }
+  const ExpertConfig* experts() const { return part<ExpertConfig>(); }
 
   friend bool operator==(const FamilyConfig& a, const FamilyConfig& b) {
     if (a.own_ == nullptr || b.own_ == nullptr) return a.own_ == b.own_;
@@ -38,21 +48,17 @@ class FamilyConfig {
 
  private:
   template <class C>
-  static const ExpertConfig* experts_in(const C* own) {
-    if constexpr (std::is_same_v<C, ExpertConfig>) {
-      return own;
-    } else if constexpr (requires {
-                           requires std::is_same_v<decltype(own->experts), ExpertConfig>;
-                         }) {
-      return &own->experts;
-    } else {
-      return nullptr;
+  static const void* part_in(const C& own, const void* tag) {
+    if (tag == &kTypeTag<C>) return &own;
+    if constexpr (requires { own.experts; }) {
+      if (tag == &kTypeTag<std::remove_cvref_t<decltype(own.experts)>>) return &own.experts;
     }
+    return nullptr;
   }
 
   std::shared_ptr<const void> own_;
   bool (*equal_)(const void*, const void*) = nullptr;
-  const ExpertConfig* experts_ = nullptr;
+  const void* (*part_)(const void* own, const void* tag) = nullptr;
 };
 
 }  // namespace subbyte

@@ -67,8 +67,15 @@ constexpr GgufKeyRule kGgufKeys[] = {
 constexpr GgufKeyRule kThirdGgufKeys[] = {
     {"final_logit_softcapping", "final_logit_softcapping", "null", true},
     {"attention.sliding_window", "sliding_window", "null"},
-    {.name = "attention.sliding_window_pattern", .key = "layer_types", .by_family = true},
-    {"rope.freq_base_swa", "rope_local_base_freq", "10000.0", true},
+    {.name = "attention.sliding_window_pattern",
+     .key = "layer_types",
+     .by_family = true,
+     .by_layer = true},
+    {.name = "rope.freq_base_swa",
+     .key = "rope_local_base_freq",
+     .absent = "10000.0",
+     .is_float = true,
+     .by_layer = true},
 };
 constexpr GgufTensorRule kGgufTensors[] = {
     {"output_norm", "model.norm", GgufChange::kPlusOne},
@@ -93,17 +100,9 @@ Status complete_gguf(const GgufModel& /*model*/, json::Value& config) {
   return {};
 }
 
-Status complete_third_gguf(const GgufModel& model, json::Value& config) {
+Status complete_third_gguf(const GgufModel& /*model*/, json::Value& config) {
   add_score_scale(config, 62);
-  return add_gguf_windows(model.keys(), config);
-}
-
-/// The base of layers that slide, which config.json may have in a section of theirs.
-void add_third_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model,
-                         GgufKeys& keys) {
-  add_gguf_windows(architecture, model, keys);
-  const auto base = base_of(model.own.as<Own>().sliding_rope);
-  if (base) keys.number(architecture.key("rope.freq_base_swa"), static_cast<float>(*base));
+  return {};
 }
 
 constexpr GgufArchitecture kGguf[] = {{.name = "gemma2",
@@ -115,8 +114,7 @@ constexpr GgufArchitecture kGguf[] = {{.name = "gemma2",
                                        .model_type = "gemma3_text",
                                        .keys = kThirdGgufKeys,
                                        .tensors = kGgufTensors,
-                                       .complete = complete_third_gguf,
-                                       .add_keys = add_third_gguf_keys}};
+                                       .complete = complete_third_gguf}};
 
 constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "hidden_activation", kComputed, "",

@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -48,22 +47,22 @@ constexpr ModelType kModelTypes[] = {{.name = "gemma4_text",
                                                    .has_sliding_rope = true}}};
 constexpr double kSlidingTheta = 10000;
 constexpr int64_t kFullHeadDim = 512;
-constexpr int64_t kInputSize = 256;
 
 constexpr GgufKeyRule kGgufKeys[] = {
-    {.name = "attention.head_count_kv", .key = "num_key_value_heads", .by_family = true},
-    {.name = "feed_forward_length", .key = "intermediate_size", .by_family = true},
-    {.name = "attention.key_length", .key = "per_layer_config", .by_family = true},
-    {"attention.key_length_swa", "head_dim"},
-    {"attention.value_length_swa", "head_dim"},
-    {"rope.dimension_count_swa", "head_dim"},
+    {"attention.head_count_kv", "num_key_value_heads", "", false, true, true},
+    {"feed_forward_length", "intermediate_size", "", false, true, true},
+    {"attention.key_length", "per_layer_config", "", false, true, true},
+    {"attention.value_length", "per_layer_config", "", false, true, true},
+    {"attention.key_length_swa", "head_dim", "", false, false, true},
+    {"attention.value_length_swa", "head_dim", "", false, false, true},
+    {"rope.dimension_count_swa", "head_dim", "", false, false, true},
     {"attention.sliding_window", "sliding_window"},
-    {.name = "attention.sliding_window_pattern", .key = "layer_types", .by_family = true},
+    {"attention.sliding_window_pattern", "layer_types", "", false, true, true},
     {"attention.shared_kv_layers", "num_kv_shared_layers", "0"},
     {"embedding_length_per_layer_input", "hidden_size_per_layer_input", "0"},
     {"final_logit_softcapping", "final_logit_softcapping", "30.0"},
     {.name = "rope.freq_base", .key = "rope_parameters", .by_family = true},
-    {.name = "rope.freq_base_swa", .key = "rope_parameters", .by_family = true},
+    {"rope.freq_base_swa", "rope_parameters", "", false, true, true},
     {"expert_count", "num_experts"},
     {"expert_used_count", "top_k_experts"},
     {"expert_feed_forward_length", "moe_intermediate_size"},
@@ -92,21 +91,13 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"post_ffw_norm_2", "post_feedforward_layernorm_2"},
 };
 
-/// Both ropes. Of layers that are full, pairs that do not turn have factors that nothing turns by.
-Status add_gguf_ropes(const GgufModel& model, json::Value& config) {
-  constexpr float kStill = 1e29F;
+Status complete_gguf(const GgufModel& model, json::Value& config) {
+  SUBBYTE_CHECK(add_layer_heads(model, config));
   SUBBYTE_TRY(const auto full, gguf_number(model.keys(), "rope.freq_base"));
   SUBBYTE_TRY(const auto sliding, gguf_number(model.keys(), "rope.freq_base_swa"));
-  SUBBYTE_TRY(const auto factors, gguf_floats(model, "rope_freqs.weight"));
-  const auto turns = std::ranges::find_if(factors, [](float x) { return x != 1; });
-  if (std::any_of(turns, factors.end(), [](float x) { return x < kStill; })) {
-    return Error{"gguf.value", model.keys().path().native() +
-                                   ": tensor rope_freqs.weight: expected ones, then numbers from "
-                                   "1e29 on"};
-  }
-  const double part = factors.empty() ? 1
-                                      : static_cast<double>(turns - factors.begin()) /
-                                            static_cast<double>(factors.size());
+  SUBBYTE_TRY(const double part, turning_part_of(model));
+  config["vocab_size_per_layer_input"] = config["vocab_size"];
+  config["enable_moe_block"] = config.contains("num_experts") && config["num_experts"] != 0;
   config["rope_parameters"] = {
       {"full_attention",
        {{"rope_type", "proportional"},
@@ -117,92 +108,41 @@ Status add_gguf_ropes(const GgufModel& model, json::Value& config) {
   return {};
 }
 
-/// Heads of each kind of layers, and inner sizes, of which those that read the keys of others may
-/// have twice as much.
-Status complete_gguf(const GgufModel& model, json::Value& config) {
-  const GgufFile& file = model.keys();
-  const auto layers = config["num_hidden_layers"].get<uint64_t>();
-  SUBBYTE_CHECK(add_gguf_windows(file, config));
-  SUBBYTE_CHECK(add_gguf_ropes(model, config));
-  SUBBYTE_TRY(const auto size, gguf_integer(file, "attention.key_length"));
-  SUBBYTE_TRY(const auto heads, gguf_integers(file, "attention.head_count_kv", layers));
-  SUBBYTE_TRY(const auto inner, gguf_integers(file, "feed_forward_length", layers));
-  if (!size || heads.empty() || inner.empty() || !config.contains("layer_types")) {
-    return file.error("gguf.value", "gemma4.attention.key_length",
-                      "numbers, beside attention.head_count_kv and feed_forward_length");
-  }
-  const auto shared = config["num_kv_shared_layers"].get<uint64_t>();
-  bool are_keys = false;
-  json::Value of_layers = json::Value::object();
-  for (uint64_t i = 0; i < layers; ++i) {
-    const bool is_full = config["layer_types"][i] == "full_attention" || i + 1 == layers;
-    const auto count = static_cast<uint64_t>(heads[i]);
-    if (!is_full) {
-      config["num_key_value_heads"] = count;
-      continue;
-    }
-    of_layers[std::to_string(i)] = {{"head_dim", static_cast<uint64_t>(*size)},
-                                    {"num_key_value_heads", count}};
-    const bool has_values = model.find(fmt::format("blk.{}.attn_v.weight", i)) != nullptr;
-    are_keys = are_keys || (!has_values && i + shared < layers);
-  }
-  for (uint64_t i = 0; i < layers; ++i) {
-    const bool is_shared = i + shared >= layers;
-    if (inner[i] == inner[0] || (is_shared && inner[i] == 2 * inner[0])) continue;
-    return file.error("gguf.value", "gemma4.feed_forward_length",
-                      "one number, or twice that of layers that read the keys of others");
-  }
-  config["intermediate_size"] = static_cast<uint64_t>(inner[0]);
-  config["use_double_wide_mlp"] = inner[0] != inner[layers - 1];
-  config["per_layer_config"] = std::move(of_layers);
-  config["attention_k_eq_v"] = are_keys;
-  config["vocab_size_per_layer_input"] = config["vocab_size"];
-  config["enable_moe_block"] = config.contains("num_experts") && config["num_experts"] != 0;
-  return {};
-}
-
-void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys);
-
 constexpr GgufArchitecture kGguf[] = {{.name = "gemma4",
                                        .model_type = "gemma4_text",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
-                                       .complete = complete_gguf,
-                                       .add_keys = add_gguf_keys}};
+                                       .complete = complete_gguf}};
 
 struct Own {
   Rope sliding_rope;
   LayerHeads heads;
-  bool is_double_wide = false;  // of layers that read the keys of others
-  int64_t input_size = 0;       // of a layer; 0: it has none
-  ExpertConfig experts;         // beside the blocks; of count 0: none
-  float logit_cap = 0;          // 0: none
+  int64_t input_size = 0;  // of a layer; 0: it has none
+  ExpertConfig experts;    // beside the blocks; of count 0: none
+  float logit_cap = 0;     // 0: none
 
   bool operator==(const Own&) const = default;
 };
 
 constexpr ConfigKey kKeys[] = {
-    SUBBYTE_CONFIG_KEY("", "hidden_activation", kComputed, "",
-                       "gelu_pytorch_tanh, which it is where it is absent"),
+    SUBBYTE_CONFIG_KEY("", "hidden_activation", kComputed, "", "absent: gelu_pytorch_tanh"),
     SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 512"),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "",
                        "absent: each sixth layer is full; the last one always is"),
-    SUBBYTE_CONFIG_KEY("", "final_logit_softcapping", kComputed, "", "absent: none"),
-    SUBBYTE_CONFIG_KEY("", "global_head_dim", kComputed, "",
-                       "head_dim of layers that are full; absent: 512"),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "final_logit_softcapping", logit_cap, 0, 1e-3, 1e6, ""),
+    SUBBYTE_CONFIG_KEY("", "global_head_dim", kComputed, "", "of full layers; absent: 512"),
     SUBBYTE_CONFIG_KEY("", "num_global_key_value_heads", kComputed, "",
-                       "of layers that are full, with attention_k_eq_v; absent: "
-                       "num_key_value_heads"),
+                       "of full layers, with attention_k_eq_v; absent: num_key_value_heads"),
     SUBBYTE_CONFIG_KEY("", "per_layer_config", kComputed, "",
                        "both for each layer that is full, instead of these"),
     SUBBYTE_CONFIG_KEY("", "attention_k_eq_v", kComputed, "",
                        "values of layers that are full are their keys; absent: false"),
     SUBBYTE_CONFIG_KEY("", "num_kv_shared_layers", kComputed, "",
                        "the last ones, with the keys and values of others; absent: 0"),
-    SUBBYTE_CONFIG_FLAG(Own, "", "use_double_wide_mlp", is_double_wide, false,
-                        "twice intermediate_size where keys are of another layer"),
-    SUBBYTE_CONFIG_KEY("", "hidden_size_per_layer_input", kComputed, "",
-                       "absent: 256; 0: layers have no inputs of their own"),
+    SUBBYTE_CONFIG_KEY("", "use_double_wide_mlp", kComputed, "",
+                       "twice intermediate_size where keys are of another layer; absent: false"),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "hidden_size_per_layer_input", input_size, 256, 0, kMaxWidth,
+                          "0: layers have no inputs of their own"),
     SUBBYTE_CONFIG_KEY("", "vocab_size_per_layer_input", kComputed, "",
                        "vocab_size, where layers have inputs; absent: 262144"),
     SUBBYTE_CONFIG_KEY("", "enable_moe_block", kComputed, "",
@@ -218,41 +158,6 @@ constexpr json::KeyRule kRopeKeys[] = {
 
 constexpr RopeKind kRopeKinds[] = {{"proportional", read_proportional_rope}};
 
-void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
-  const Own& own = model.own.as<Own>();
-  const GgufArchitecture& gguf = architecture;
-  const auto whole = [&](std::string_view name, int64_t number) {
-    keys.whole(gguf.key(name), static_cast<uint32_t>(number));
-  };
-  std::vector<int32_t> kv_heads;
-  std::vector<int32_t> inner;
-  for (int64_t i = 0; i < model.num_layers; ++i) {
-    const bool is_full = model.windows[static_cast<std::size_t>(i)] == 0;
-    const bool is_wide = own.is_double_wide && i + own.heads.shared_layers >= model.num_layers;
-    kv_heads.push_back(
-        static_cast<int32_t>(is_full ? own.heads.full_kv_heads : model.num_kv_heads));
-    inner.push_back(static_cast<int32_t>((is_wide ? 2 : 1) * model.intermediate_size));
-  }
-  keys.wholes(gguf.key("attention.head_count_kv"), kv_heads);
-  if (own.is_double_wide) keys.wholes(gguf.key("feed_forward_length"), inner);
-  whole("attention.key_length", own.heads.full_head_dim);
-  whole("attention.value_length", own.heads.full_head_dim);
-  whole("attention.key_length_swa", model.head_dim);
-  whole("attention.value_length_swa", model.head_dim);
-  whole("rope.dimension_count_swa", model.head_dim);
-  whole("attention.shared_kv_layers", own.heads.shared_layers);
-  whole("embedding_length_per_layer_input", own.input_size);
-  if (own.logit_cap > 0) keys.number(gguf.key("final_logit_softcapping"), own.logit_cap);
-  add_gguf_windows(gguf, model, keys);
-  if (const auto base = base_of(own.sliding_rope)) {
-    keys.number(gguf.key("rope.freq_base_swa"), static_cast<float>(*base));
-  }
-  if (own.experts.count == 0) return;
-  whole("expert_count", own.experts.count);
-  whole("expert_used_count", own.experts.per_token);
-  whole("expert_feed_forward_length", own.experts.inner);
-}
-
 // ---- config.json
 
 Status read_ropes(const json::Object& config, ModelConfig& model, Own& own) {
@@ -266,22 +171,17 @@ Status read_ropes(const json::Object& config, ModelConfig& model, Own& own) {
   return {};
 }
 
-Status read_mixture(const json::Object& config, Own& own) {
-  SUBBYTE_TRY(const auto has_experts, config.boolean("enable_moe_block"));
-  if (!has_experts.value_or(false)) return {};
-  return read_experts(config, {.per_token = "top_k_experts"}, own.experts);
-}
-
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;
   model.windows.back() = 0;
   SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
   SUBBYTE_TRY(own.heads, read_layer_heads(config, model, kFullHeadDim));
-  SUBBYTE_TRY(own.input_size, read_layer_input_size(config, model, kInputSize));
-  SUBBYTE_CHECK(read_mixture(config, own));
+  if (own.input_size > 0) SUBBYTE_CHECK(check_layer_inputs(config, model));
+  SUBBYTE_TRY(const auto has_experts, config.boolean("enable_moe_block"));
+  if (has_experts.value_or(false)) {
+    SUBBYTE_CHECK(read_experts(config, {.per_token = "top_k_experts"}, own.experts));
+  }
   SUBBYTE_CHECK(read_ropes(config, model, own));
-  SUBBYTE_TRY(const auto cap, config.number("final_logit_softcapping", 1e-3, 1e6));
-  own.logit_cap = static_cast<float>(cap.value_or(0));
   model.own = FamilyConfig(std::move(own));
   return {};
 }
@@ -320,11 +220,11 @@ void record(const ModelConfig& config, StepRecorder& step) {
     attention.has_bias = attention.has_output_bias = config.attention_bias;
     attention.norms = HeadsNorm::kEach;
     attention.norms_values = true;
-    const int64_t wide = own.is_double_wide && attention.keys_of >= 0 ? 2 : 1;
     ValueId h = step.add_norm("input_layernorm", x, delta);
     delta = step.norm("post_attention_layernorm", step.attention(h, attention));
     h = step.add_norm("pre_feedforward_layernorm", x, delta);
-    delta = step.gated_block(h, {.inner = wide * config.intermediate_size, .gate = Gate::kGelu});
+    delta =
+        step.gated_block(h, {.inner = inner_size_of(config, own.heads, i), .gate = Gate::kGelu});
     if (own.experts.count > 0) delta = with_experts(config, step, x, delta);
     delta = step.norm("post_feedforward_layernorm", delta);
     if (own.input_size > 0) {

@@ -25,6 +25,8 @@ struct GgufKeyRule {
   std::string_view absent = {};
   bool is_float = false;   // F32 there, also where config.json has a whole number
   bool by_family = false;  // complete() and add_keys() say the one by the other
+  bool by_layer = false;   // what each layer of the step has is written, as a list where it differs
+  std::string_view times = {};  // the other key there that it is config.json's number times
 };
 
 /// Change of the software that wrote the file, which is undone.
@@ -60,6 +62,14 @@ struct GgufTensorRule {
   GgufChange change = GgufChange::kNone;
 };
 
+/// A key of config.json that says whether layers have a bias, which is seen by its tensor.
+struct GgufBias {
+  std::string_view key;
+  std::string_view tensor;
+};
+inline constexpr GgufBias kUsualGgufBiases[] = {{"attention_bias", "attn_q"},
+                                                {"mlp_bias", "ffn_down"}};
+
 struct GgufArchitecture {
   std::string_view name;        // general.architecture
   std::string_view model_type;  // of config.json
@@ -82,7 +92,7 @@ struct GgufArchitecture {
   double yarn_log = 0;
   /// Files are read as the model_type of another row of that name, which computes the same.
   bool is_written_only = false;
-  bool sees_biases = false;  // attention_bias and mlp_bias are seen by tensors
+  std::span<const GgufBias> biases = {};
 
   std::string key(std::string_view after) const {
     return std::string(name) + "." + std::string(after);

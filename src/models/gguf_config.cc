@@ -18,14 +18,9 @@ using json::Value;
 
 constexpr std::string_view kCode = "gguf.value";
 constexpr std::string_view kArchitecture = "general.architecture";
+constexpr std::string_view kPattern = "attention.sliding_window_pattern";
 constexpr int64_t kMaxListed = 4096;  // layers of which a list says a number each
 constexpr int64_t kMaxWhole = (int64_t{1} << 31) - 1;
-
-std::string full_name(const GgufFile& file, std::string_view name) {
-  const GgufValue* const architecture = file.find(kArchitecture);
-  const auto text = architecture == nullptr ? std::nullopt : architecture->string();
-  return fmt::format("{}.{}", text.value_or(""), name);
-}
 
 /// Keys that tensors say, too, by their shapes or by their number.
 constexpr std::string_view kSeenInTensors[] = {"feed_forward_length",
@@ -36,15 +31,19 @@ constexpr std::string_view kSeenInTensors[] = {"feed_forward_length",
                                                "expert_feed_forward_length",
                                                "expert_shared_feed_forward_length"};
 
+bool has_in_layers(const GgufModel& model, const std::string& ending) {
+  return std::ranges::any_of(model.parts(), [&](const GgufFile& part) {
+    return std::ranges::any_of(part.tensors(), [&](const GgufTensor& tensor) {
+      return tensor.name.starts_with("blk.") && tensor.name.ends_with(ending);
+    });
+  });
+}
+
 /// Says whether a layer has experts, by how many there are or by a router.
 Result<bool> has_experts(const GgufModel& model) {
   SUBBYTE_TRY(const auto experts, gguf_integer(model.keys(), "expert_count"));
   if (experts) return *experts != 0;
-  return std::ranges::any_of(model.parts(), [](const GgufFile& part) {
-    return std::ranges::any_of(part.tensors(), [](const GgufTensor& tensor) {
-      return tensor.name.ends_with(".ffn_gate_inp.weight");
-    });
-  });
+  return has_in_layers(model, ".ffn_gate_inp.weight");
 }
 
 /// A key without a value of its own must be there, or another one of `rules` that says the same, as
@@ -54,13 +53,24 @@ Status check_absent(const GgufModel& model, std::span<const GgufKeyRule> rules,
   const GgufFile& file = model.keys();
   if (std::ranges::find(kSeenInTensors, absent.name) != std::end(kSeenInTensors)) return {};
   for (const GgufKeyRule& rule : rules) {
-    if (rule.key == absent.key && file.find(full_name(file, rule.name)) != nullptr) return {};
+    if (rule.key == absent.key && file.find(gguf_key_in(file, rule.name)) != nullptr) return {};
   }
   if (absent.name.starts_with("expert_")) {
     SUBBYTE_TRY(const bool has, has_experts(model));
     if (!has) return {};
   }
-  return file.error(kCode, full_name(file, absent.name), "a number");
+  return file.error(kCode, gguf_key_in(file, absent.name), "a number");
+}
+
+/// The number of a rule divided by that of the other key.
+Result<Value> divided(const GgufFile& file, const GgufKeyRule& rule) {
+  SUBBYTE_TRY(const auto product, gguf_integer(file, rule.name));
+  SUBBYTE_TRY(const auto by, gguf_integer(file, rule.times));
+  if (product && by && *by >= 1 && *product % *by == 0) {
+    return Value(static_cast<uint64_t>(*product / *by));
+  }
+  return file.error(kCode, gguf_key_in(file, rule.name),
+                    fmt::format("a size for each of {}", rule.times));
 }
 
 /// A rule of the architecture counts before a shared one of its name.
@@ -74,7 +84,9 @@ Status add_keys(const GgufModel& model, const GgufArchitecture& architecture,
   };
   for (const GgufKeyRule& rule : rules) {
     if (rule.by_family || is_own(rule) || config.contains(rule.key)) continue;
-    if (file.find(full_name(file, rule.name)) != nullptr) {
+    if (!rule.times.empty()) {
+      SUBBYTE_TRY(config[rule.key], divided(file, rule));
+    } else if (file.find(gguf_key_in(file, rule.name)) != nullptr) {
       SUBBYTE_TRY(config[rule.key], gguf_value(file, rule.name));
     } else if (!rule.absent.empty()) {
       SUBBYTE_TRY(config[rule.key], json::parse(rule.absent, rule.name));
@@ -107,7 +119,7 @@ Result<Value> scaling_of(const GgufFile& file, std::string_view type) {
       {"rope.scaling.yarn_beta_slow", "beta_slow"},
       {"rope.scaling.yarn_attn_factor", "attention_factor"}};
   for (const Row& row : kRows) {
-    if (file.find(full_name(file, row.name)) == nullptr) continue;
+    if (file.find(gguf_key_in(file, row.name)) == nullptr) continue;
     const bool is_of_yarn = row.key != kRows[0].key;
     if (type == "linear" && is_of_yarn) continue;
     SUBBYTE_TRY(section[row.key], gguf_value(file, row.name));
@@ -117,7 +129,7 @@ Result<Value> scaling_of(const GgufFile& file, std::string_view type) {
 
 Status add_rope(const GgufModel& model, Value& config) {
   const GgufFile& file = model.keys();
-  const GgufValue* const scaling = file.find(full_name(file, "rope.scaling.type"));
+  const GgufValue* const scaling = file.find(gguf_key_in(file, "rope.scaling.type"));
   SUBBYTE_TRY(const auto factor, gguf_number(file, "rope.scaling.factor"));
   const bool is_usual = !factor || *factor == 0 || *factor == 1;
   const auto type = scaling == nullptr
@@ -135,14 +147,14 @@ Status add_rope(const GgufModel& model, Value& config) {
   if (few.empty()) {
     SUBBYTE_TRY(const auto attention, gguf_number(file, "rope.scaling.attn_factor"));
     if (attention && *attention != 1) {
-      return file.error(kCode, full_name(file, "rope.scaling.attn_factor"),
+      return file.error(kCode, gguf_key_in(file, "rope.scaling.attn_factor"),
                         "1 without factors for long texts");
     }
   }
   if (type && (*type == "linear" || *type == "yarn")) {
     SUBBYTE_TRY(config["rope_scaling"], scaling_of(file, *type));
   } else if (!type || (*type != "none" && !is_of_lengths)) {
-    return file.error(kCode, full_name(file, "rope.scaling.type"),
+    return file.error(kCode, gguf_key_in(file, "rope.scaling.type"),
                       "\"none\", \"linear\", \"yarn\" or \"longrope\"");
   } else if (!few.empty()) {
     Value section = {
@@ -162,7 +174,7 @@ Status leave_drafts_out(const GgufFile& file, Value& config) {
   SUBBYTE_TRY(const auto drafts, gguf_integer(file, "nextn_predict_layers"));
   if (!drafts || *drafts == 0) return {};
   if (*drafts < 0 || *drafts >= *layers) {
-    return file.error(kCode, full_name(file, "nextn_predict_layers"),
+    return file.error(kCode, gguf_key_in(file, "nextn_predict_layers"),
                       fmt::format("fewer than the {} of block_count", *layers));
   }
   config["num_hidden_layers"] = static_cast<uint64_t>(*layers - *drafts);
@@ -171,25 +183,25 @@ Status leave_drafts_out(const GgufFile& file, Value& config) {
 
 /// Heads of latent attention have sizes of their own, which the family knows.
 bool has_latents(const GgufFile& file) {
-  return file.find(full_name(file, "attention.kv_lora_rank")) != nullptr;
+  return file.find(gguf_key_in(file, "attention.kv_lora_rank")) != nullptr;
 }
 
 /// Pairs turn by the first three positions, which are the same in a text; by the fourth none does.
 Status check_sections(const GgufFile& file, int64_t pairs) {
   constexpr std::string_view kSections = "rope.dimension_sections";
-  const GgufValue* const sections = file.find(full_name(file, kSections));
+  const GgufValue* const sections = file.find(gguf_key_in(file, kSections));
   if (sections == nullptr) return {};
   int64_t turning = 0;
   bool are_any = false;
   for (uint64_t i = 0; i < 4; ++i) {
     const bool is_there = !sections->is_array() || i < sections->size();
     const auto size = is_there ? sections->integer(sections->is_array() ? i : 0) : int64_t{0};
-    if (!size) return file.error(kCode, full_name(file, kSections), "four whole numbers");
+    if (!size) return file.error(kCode, gguf_key_in(file, kSections), "four whole numbers");
     are_any = are_any || *size != 0;
     if (i < 3) turning += std::clamp<int64_t>(*size, 0, std::max<int64_t>(pairs, 0));
   }
   if (!are_any || turning >= pairs) return {};
-  return file.error(kCode, full_name(file, kSections),
+  return file.error(kCode, gguf_key_in(file, kSections),
                     fmt::format("three numbers that are {} together, as many pairs turn", pairs));
 }
 
@@ -207,7 +219,7 @@ Status add_rotary_part(const GgufFile& file, const ConfigDefaults& defaults, Val
   SUBBYTE_CHECK(check_sections(file, turning.value_or(size) / 2));
   if (!turning || *turning == size) return {};
   if (*turning < 1 || *turning > size) {
-    return file.error(kCode, full_name(file, "rope.dimension_count"),
+    return file.error(kCode, gguf_key_in(file, "rope.dimension_count"),
                       fmt::format("a part of a head of {}", size));
   }
   config["partial_rotary_factor"] = static_cast<double>(*turning) / static_cast<double>(size);
@@ -219,13 +231,13 @@ Status check_sizes(const GgufFile& file) {
   for (const std::string_view name : {"embedding_length", "block_count", "attention.head_count"}) {
     SUBBYTE_TRY(const auto number, gguf_integer(file, name));
     if (!number || *number < 1) {
-      return file.error(kCode, full_name(file, name), "a number above 0");
+      return file.error(kCode, gguf_key_in(file, name), "a number above 0");
     }
   }
   SUBBYTE_TRY(const auto keys, gguf_integer(file, "attention.key_length"));
   SUBBYTE_TRY(const auto values, gguf_integer(file, "attention.value_length"));
   if (keys && values && *keys != *values && !has_latents(file)) {
-    return file.error(kCode, full_name(file, "attention.value_length"),
+    return file.error(kCode, gguf_key_in(file, "attention.value_length"),
                       fmt::format("{}, the size of keys", *keys));
   }
   return {};
@@ -258,20 +270,27 @@ Status add_vocabulary(const GgufModel& model, Value& config) {
                             fmt::format("{} tokens, as the embedding has", table->shape[0]));
 }
 
-/// A head, and biases of some architectures, are seen by their tensors. Only some read mlp_bias.
+/// A head, and biases of some architectures, are seen by their tensors.
 void add_what_is_there(const GgufModel& model, const GgufArchitecture& architecture,
                        Value& config) {
-  const auto has = [&](const char* tensor) { return model.find(tensor) != nullptr; };
-  config["tie_word_embeddings"] = !has("output.weight");
-  if (!architecture.sees_biases) return;
-  config["attention_bias"] = has("blk.0.attn_q.bias");
-  if (has("blk.0.ffn_down.bias")) config["mlp_bias"] = true;
+  config["tie_word_embeddings"] = model.find("output.weight") == nullptr;
+  const auto rules = config_rules(architecture.model_type);
+  for (const auto& [key, tensor] : architecture.biases) {
+    const bool is_there = has_in_layers(model, fmt::format(".{}.bias", tensor));
+    if (is_there || json::find_rule(rules, key) != nullptr) config[key] = is_there;
+  }
 }
 
 }  // namespace
 
+std::string gguf_key_in(const GgufFile& file, std::string_view name) {
+  const GgufValue* const architecture = file.find(kArchitecture);
+  const auto text = architecture == nullptr ? std::nullopt : architecture->string();
+  return fmt::format("{}.{}", text.value_or(""), name);
+}
+
 Result<std::optional<int64_t>> gguf_integer(const GgufFile& file, std::string_view name) {
-  const std::string full = full_name(file, name);
+  const std::string full = gguf_key_in(file, name);
   const GgufValue* const value = file.find(full);
   if (value == nullptr) return std::optional<int64_t>();
   std::optional<int64_t> found = value->integer(0);
@@ -289,7 +308,7 @@ Result<std::optional<int64_t>> gguf_integer(const GgufFile& file, std::string_vi
 }
 
 Result<std::optional<double>> gguf_number(const GgufFile& file, std::string_view name) {
-  const std::string full = full_name(file, name);
+  const std::string full = gguf_key_in(file, name);
   const GgufValue* const value = file.find(full);
   if (value == nullptr) return std::optional<double>();
   const auto first = value->number(0);
@@ -300,7 +319,7 @@ Result<std::optional<double>> gguf_number(const GgufFile& file, std::string_view
 }
 
 Result<Value> gguf_value(const GgufFile& file, std::string_view name) {
-  const GgufValue& value = *file.find(full_name(file, name));
+  const GgufValue& value = *file.find(gguf_key_in(file, name));
   if (const auto flag = value.is_array() ? std::nullopt : value.boolean()) return Value(*flag);
   if (const auto text = value.is_array() ? std::nullopt : value.string()) {
     return Value(std::string(*text));
@@ -314,7 +333,7 @@ Result<Value> gguf_value(const GgufFile& file, std::string_view name) {
 }
 
 Result<std::vector<bool>> gguf_flags(const GgufFile& file, std::string_view name) {
-  const std::string full = full_name(file, name);
+  const std::string full = gguf_key_in(file, name);
   const GgufValue* const value = file.find(full);
   std::vector<bool> flags;
   if (value == nullptr) return flags;
@@ -328,7 +347,7 @@ Result<std::vector<bool>> gguf_flags(const GgufFile& file, std::string_view name
 
 Result<std::vector<int64_t>> gguf_integers(const GgufFile& file, std::string_view name,
                                            uint64_t layers) {
-  const std::string full = full_name(file, name);
+  const std::string full = gguf_key_in(file, name);
   const GgufValue* const value = file.find(full);
   std::vector<int64_t> numbers;
   if (value == nullptr) return numbers;
@@ -340,69 +359,6 @@ Result<std::vector<int64_t>> gguf_integers(const GgufFile& file, std::string_vie
   }
   if (numbers.size() == layers) return numbers;
   return file.error(kCode, full, fmt::format("a whole number for each of {} layers", layers));
-}
-
-Status add_gguf_head_size(const GgufFile& file, std::string_view key, Value& config) {
-  SUBBYTE_TRY(const auto inner, gguf_integer(file, "ssm.inner_size"));
-  SUBBYTE_TRY(const auto heads, gguf_integer(file, "ssm.time_step_rank"));
-  if (!inner || !heads || *heads < 1 || *inner % *heads != 0) {
-    return file.error(kCode, full_name(file, "ssm.inner_size"),
-                      "a size for each of ssm.time_step_rank");
-  }
-  config[key] = static_cast<uint64_t>(*inner / *heads);
-  return {};
-}
-
-void add_gguf_mambas(const GgufArchitecture& architecture, const MambaShape& shape,
-                     const std::vector<bool>& attends, int64_t kv_heads, GgufKeys& keys) {
-  for (const auto& [name, number] : {std::pair("ssm.conv_kernel", shape.taps),
-                                     {"ssm.state_size", shape.state_size},
-                                     {"ssm.group_count", shape.groups},
-                                     {"ssm.time_step_rank", shape.heads},
-                                     {"ssm.inner_size", shape.width()}}) {
-    keys.whole(architecture.key(name), static_cast<uint32_t>(number));
-  }
-  std::vector<int32_t> of_layers;
-  for (const bool does : attends) of_layers.push_back(does ? static_cast<int32_t>(kv_heads) : 0);
-  keys.wholes(architecture.key("attention.head_count_kv"), of_layers);
-}
-
-Status add_gguf_windows(const GgufFile& file, Value& config) {
-  constexpr std::string_view kPattern = "attention.sliding_window_pattern";
-  const auto layers = config["num_hidden_layers"].get<uint64_t>();
-  std::vector<bool> slides(layers, false);
-  const Value& window = config.at("sliding_window");
-  if (window.is_null() || window == Value(0)) {
-    config["sliding_window"] = nullptr;
-  } else {
-    const GgufValue* const pattern = file.find(full_name(file, kPattern));
-    if (pattern == nullptr) return {};
-    if (pattern->is_array()) {
-      SUBBYTE_TRY(slides, gguf_flags(file, kPattern));
-    } else {
-      SUBBYTE_TRY(const auto every, gguf_integer(file, kPattern));
-      for (uint64_t i = 0; i < layers; ++i) {
-        slides[i] = *every <= 0 || (i + 1) % static_cast<uint64_t>(*every) != 0;
-      }
-    }
-    if (slides.size() < layers) {
-      return file.error(kCode, full_name(file, kPattern), fmt::format("{} layers", layers));
-    }
-  }
-  Value types = Value::array();
-  for (uint64_t i = 0; i < layers; ++i) {
-    types.push_back(slides[i] ? "sliding_attention" : "full_attention");
-  }
-  config["layer_types"] = std::move(types);
-  return {};
-}
-
-void add_gguf_windows(const GgufArchitecture& architecture, const ModelConfig& model,
-                      GgufKeys& keys) {
-  std::vector<bool> slides;
-  for (const int64_t window : model.windows) slides.push_back(window > 0);
-  if (std::ranges::find(slides, true) == slides.end()) return;
-  keys.flags(architecture.key("attention.sliding_window_pattern"), slides);
 }
 
 Result<std::vector<float>> gguf_floats(const GgufModel& model, std::string_view name) {
@@ -417,6 +373,41 @@ Result<std::vector<float>> gguf_floats(const GgufModel& model, std::string_view 
   return Error{kCode, fmt::format("{}: tensor {}: expected a list of F32 above 0",
                                   model.keys().path().native(), quote_name(name))};
 }
+
+namespace {
+
+/// Adds which layers slide, by a list of flags, or by the number of layers of which the last is
+/// full. Without a window all are full.
+Status add_gguf_windows(const GgufFile& file, Value& config) {
+  const auto layers = config["num_hidden_layers"].get<uint64_t>();
+  std::vector<bool> slides(layers, false);
+  const Value& window = config.at("sliding_window");
+  if (window.is_null() || window == Value(0)) {
+    config["sliding_window"] = nullptr;
+  } else {
+    const GgufValue* const pattern = file.find(gguf_key_in(file, kPattern));
+    if (pattern == nullptr) return {};
+    if (pattern->is_array()) {
+      SUBBYTE_TRY(slides, gguf_flags(file, kPattern));
+    } else {
+      SUBBYTE_TRY(const auto every, gguf_integer(file, kPattern));
+      for (uint64_t i = 0; i < layers; ++i) {
+        slides[i] = *every <= 0 || (i + 1) % static_cast<uint64_t>(*every) != 0;
+      }
+    }
+    if (slides.size() < layers) {
+      return file.error(kCode, gguf_key_in(file, kPattern), fmt::format("{} layers", layers));
+    }
+  }
+  Value types = Value::array();
+  for (uint64_t i = 0; i < layers; ++i) {
+    types.push_back(slides[i] ? "sliding_attention" : "full_attention");
+  }
+  config["layer_types"] = std::move(types);
+  return {};
+}
+
+}  // namespace
 
 Result<Value> gguf_config(const GgufModel& model, const GgufArchitecture& architecture,
                           std::vector<Error>* problems) {
@@ -450,6 +441,10 @@ Result<Value> gguf_config(const GgufModel& model, const GgufArchitecture& archit
   SUBBYTE_CHECK(refuse(add_rotary_part(file, type->defaults, config)));
   add_what_is_there(model, architecture, config);
   if (first) return *first;
+  const auto& keys = architecture.keys;
+  if (std::ranges::find(keys, kPattern, &GgufKeyRule::name) != keys.end()) {
+    SUBBYTE_CHECK(add_gguf_windows(file, config));
+  }
   if (architecture.complete != nullptr) SUBBYTE_CHECK(architecture.complete(model, config));
   return config;
 }

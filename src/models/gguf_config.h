@@ -3,7 +3,6 @@
 
 #include "json/strict_json.h"
 #include "models/gguf_architecture.h"
-#include "ops/mamba.h"
 
 namespace subbyte {
 
@@ -11,6 +10,9 @@ namespace subbyte {
 /// all of these are added there, and the first is the error.
 Result<json::Value> gguf_config(const GgufModel& model, const GgufArchitecture& architecture,
                                 std::vector<Error>* problems = nullptr);
+
+/// "ARCHITECTURE.NAME", by the architecture of the file.
+std::string gguf_key_in(const GgufFile& file, std::string_view name);
 
 /// A whole number that a key after "ARCHITECTURE." says; of a list, whose numbers are all the same,
 /// one of them, or 0 in layers that have none. nullopt without the key. Code gguf.value.
@@ -26,23 +28,8 @@ Result<json::Value> gguf_value(const GgufFile& file, std::string_view name);
 Result<std::vector<int64_t>> gguf_integers(const GgufFile& file, std::string_view name,
                                            uint64_t layers);
 
-/// Adds ssm.inner_size, divided by the heads, as `key`. Code gguf.value.
-Status add_gguf_head_size(const GgufFile& file, std::string_view key, json::Value& config);
-
-/// Adds ssm.* of blocks of Mamba 2, and attention.head_count_kv of each layer: 0 where it does not
-/// attend.
-void add_gguf_mambas(const GgufArchitecture& architecture, const MambaShape& shape,
-                     const std::vector<bool>& attends, int64_t kv_heads, GgufKeys& keys);
-
 /// The flags of a list for all layers; empty without the key. Code gguf.value.
 Result<std::vector<bool>> gguf_flags(const GgufFile& file, std::string_view name);
-
-/// Adds which layers slide, by attention.sliding_window_pattern: true for each of these, or the
-/// number of layers of which the last is full. Without a window all are full. Code gguf.value.
-Status add_gguf_windows(const GgufFile& file, json::Value& config);
-/// Its inverse.
-void add_gguf_windows(const GgufArchitecture& architecture, const ModelConfig& model,
-                      GgufKeys& keys);
 
 /// The numbers of a tensor of F32, such as factors of frequencies; empty without it. Code
 /// gguf.value.

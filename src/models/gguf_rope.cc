@@ -84,6 +84,19 @@ Status add_turns_rope(const GgufModel& model, std::string_view type, json::Value
   return {};
 }
 
+Result<double> turning_part_of(const GgufModel& model) {
+  constexpr float kStill = 1e29F;
+  SUBBYTE_TRY(const auto factors, gguf_floats(model, "rope_freqs.weight"));
+  if (factors.empty()) return 1.0;
+  const auto turns = std::ranges::find_if(factors, [](float x) { return x != 1; });
+  if (std::all_of(turns, factors.end(), [](float x) { return x >= kStill; })) {
+    return static_cast<double>(turns - factors.begin()) / static_cast<double>(factors.size());
+  }
+  return Error{"gguf.value", model.keys().path().native() +
+                                 ": tensor rope_freqs.weight: expected ones, then numbers from "
+                                 "1e29 on"};
+}
+
 std::optional<double> base_of(const Rope& rope) {
   if (rope.dim() < 4) return std::nullopt;
   return std::pow(rope.inv_freq()[1], -0.5 * static_cast<double>(rope.dim()));

@@ -14,6 +14,10 @@ namespace subbyte {
 /// gguf.tensor beside rope.scaling.type.
 Status add_turns_rope(const GgufModel& model, std::string_view type, json::Value& config);
 
+/// The part of a head's pairs that turn, where factors divide the frequencies of the others by so
+/// much that these stay; 1 where there are none. Code gguf.value for other factors.
+Result<double> turning_part_of(const GgufModel& model);
+
 /// The base of all frequencies by the second one; nullopt where there is none, as it may be any.
 std::optional<double> base_of(const Rope& rope);
 

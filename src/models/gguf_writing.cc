@@ -11,6 +11,7 @@
 #include "models/expert_config.h"
 #include "models/gguf_config.h"
 #include "models/gguf_rope.h"
+#include "models/model.h"
 #include "models/model_family.h"
 #include "models/rope_config.h"
 
@@ -48,10 +49,75 @@ double base_of_all(const Rope& rope, double said) {
   return other && !gives(said) && gives(*other) ? *other : said;
 }
 
+/// What the step has in a layer; 0: nothing of it.
+struct LayerSizes {
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t inner = 0;  // of its first block that is no attention
+  bool attends = false;
+  bool slides = false;
+  const Rope* rope = nullptr;
+};
+
+class LayerReader {
+ public:
+  LayerReader(const StepPlan& plan, int64_t num_layers)
+      : plan_(plan), layers_(static_cast<std::size_t>(num_layers)) {}
+
+  std::vector<LayerSizes> read() && {
+    for (const Op& op : plan_.ops) {
+      std::size_t layer = 0;
+      const char* const number = op.name.data() + kLayers.size();
+      if (!op.name.starts_with(kLayers)) continue;
+      std::from_chars(number, op.name.data() + op.name.size(), layer);
+      if (layer >= layers_.size()) continue;
+      std::visit([&](const auto& what) { read(what, layers_[layer]); }, op.what);
+    }
+    return std::move(layers_);
+  }
+
+ private:
+  template <class Kind>
+  void read(const Kind& op, LayerSizes& layer) const {
+    if constexpr (std::is_same_v<Kind, AttendOp>) {
+      layer.attends = true;
+      layer.kv_heads = op.shape.kv_heads;
+      layer.head_dim = op.shape.head_dim;
+      layer.slides = op.shape.window > 0 && !op.shape.in_chunks;
+    } else if constexpr (std::is_same_v<Kind, RotateOp>) {
+      for (const AnglesOp* const angles : ops_of<AnglesOp>(plan_)) {
+        if (angles->cos == op.cos) layer.rope = angles->rope.get();
+      }
+    } else if (layer.inner != 0) {
+      return;
+    } else if constexpr (std::is_same_v<Kind, GatedLinearOp>) {
+      layer.inner = op.gate_up.rows / 2;
+    } else if constexpr (std::is_same_v<Kind, LinearOp>) {
+      if (op.squares_relu) layer.inner = op.weight.rows;
+    } else if constexpr (std::is_same_v<Kind, ExpertsOp>) {
+      layer.inner = op.experts.inner;
+    }
+  }
+
+  const StepPlan& plan_;
+  std::vector<LayerSizes> layers_;
+};
+
 class Writer {
  public:
   Writer(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys)
       : architecture_(architecture), model_(model), keys_(keys) {}
+
+  /// What the operations of the step say.
+  void add_step(const StepPlan& plan) {
+    for (const Op& op : plan.ops) {
+      std::visit([&](const auto& what) { add_sizes_of(what); }, op.what);
+    }
+    const std::vector<LayerSizes> layers = LayerReader(plan, model_.num_layers).read();
+    for (const GgufKeyRule& rule : architecture_.keys) {
+      if (rule.by_layer) add_layers(rule.name, layers);
+    }
+  }
 
   void add_sizes(const json::Object& config) {
     const Value* const positions = config.find("max_position_embeddings");
@@ -70,14 +136,17 @@ class Writer {
 
   void add_rules(const json::Object& config) {
     for (const GgufKeyRule& rule : architecture_.keys) {
-      const Value* const value = config.find(rule.key);
-      if (rule.by_family || value == nullptr || value->is_null()) continue;
-      if (value->is_boolean()) {
-        keys_.flag(key(rule.name), value->get<bool>());
-      } else if (rule.is_float || value->is_number_float()) {
-        keys_.number(key(rule.name), value->get<float>());
+      if (rule.by_family || !rule.times.empty()) continue;
+      const Value* const given = config.find(rule.key);
+      const bool is_given = given != nullptr && !given->is_null();
+      const Value value = is_given ? *given : said_of(model_, rule.key);
+      if (value.is_null()) continue;
+      if (value.is_boolean()) {
+        keys_.flag(key(rule.name), value.get<bool>());
+      } else if (rule.is_float || value.is_number_float()) {
+        keys_.number(key(rule.name), value.get<float>());
       } else {
-        add(rule.name, value->get<int64_t>());
+        add(rule.name, value.get<int64_t>());
       }
     }
   }
@@ -126,6 +195,51 @@ class Writer {
   std::string key(std::string_view name) const { return architecture_.key(name); }
   void add(std::string_view name, int64_t value) { keys_.whole(key(name), whole(value)); }
 
+  template <class Kind>
+  void add_sizes_of(const Kind& op) {
+    if constexpr (requires { op.sizes(); }) {
+      for (const MixerSize& one : op.sizes()) add(one.key, one.size);
+    } else if constexpr (std::is_same_v<Kind, ExpertsOp>) {
+      add_ruled("expert_count", op.experts.count);
+      add_ruled("expert_used_count", op.experts.top_k);
+      add_ruled("expert_feed_forward_length", op.experts.inner);
+    }
+  }
+
+  /// A list, or one number where all layers have the same.
+  void add_list(std::string_view name, const std::vector<LayerSizes>& layers,
+                int64_t LayerSizes::*size) {
+    std::vector<int32_t> numbers;
+    for (const LayerSizes& layer : layers) numbers.push_back(static_cast<int32_t>(layer.*size));
+    if (std::ranges::count(numbers, numbers.front()) == std::ssize(numbers)) {
+      add(name, numbers.front());
+    } else {
+      keys_.wholes(key(name), numbers);
+    }
+  }
+
+  /// Names that end in "_swa" are of layers that slide, beside those of others.
+  void add_layers(std::string_view name, const std::vector<LayerSizes>& layers) {
+    const auto flags = [&](const auto& is_one) {
+      std::vector<bool> are;
+      for (const LayerSizes& layer : layers) are.push_back(is_one(layer));
+      if (std::ranges::find(are, true) != are.end()) keys_.flags(key(name), are);
+    };
+    if (name == "attention.head_count_kv") return add_list(name, layers, &LayerSizes::kv_heads);
+    if (name == "feed_forward_length") return add_list(name, layers, &LayerSizes::inner);
+    if (name == "attention.recurrent_layers") return flags([](auto& one) { return !one.attends; });
+    if (name == "attention.sliding_window_pattern")
+      return flags([](auto& one) { return one.slides; });
+    const bool slides = name.ends_with("_swa");
+    const auto first = std::ranges::find_if(
+        layers, [&](const LayerSizes& one) { return one.attends && one.slides == slides; });
+    if (first == layers.end()) return;
+    if (name.starts_with("attention.")) return add(name, first->head_dim);
+    if (first->rope == nullptr) return;
+    if (name == "rope.dimension_count_swa") return add(name, first->rope->dim());
+    if (const auto base = base_of(*first->rope)) keys_.number(key(name), static_cast<float>(*base));
+  }
+
   const GgufKeyRule* rule_of(std::string_view name) const {
     const auto found = std::ranges::find(architecture_.keys, name, &GgufKeyRule::name);
     return found == architecture_.keys.end() || found->by_family ? nullptr : &*found;
@@ -135,9 +249,6 @@ class Writer {
   }
 
   void add_experts(const ExpertConfig& experts) {
-    add_ruled("expert_count", experts.count);
-    add_ruled("expert_used_count", experts.per_token);
-    add_ruled("expert_feed_forward_length", experts.inner);
     const auto& layers = experts.layers;
     const auto first = std::ranges::find(layers, true);
     if (first != layers.end()) {
@@ -240,7 +351,9 @@ Status add_gguf_config(const GgufArchitecture& architecture, const ModelConfig& 
   keys.text("general.type", "model");
   keys.whole("general.quantization_version", 2);
   if (architecture.add_keys != nullptr) architecture.add_keys(architecture, model, keys);
+  SUBBYTE_TRY(const StepPlan plan, plan_of(model));
   Writer writer(architecture, model, keys);
+  writer.add_step(plan);
   if (architecture.gating != 1) {
     keys.whole(architecture.key("expert_gating_func"), whole(architecture.gating));
   }

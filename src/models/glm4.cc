@@ -33,7 +33,7 @@ constexpr GgufTensorRule kGgufTensors[] = {
 };
 
 constexpr GgufArchitecture kGguf[] = {
-    {.name = "glm4", .model_type = "glm4", .tensors = kGgufTensors, .sees_biases = true}};
+    {.name = "glm4", .model_type = "glm4", .tensors = kGgufTensors, .biases = kUsualGgufBiases}};
 
 constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "attention_bias", kComputed, "", "of q, k and v; absent: true"),

@@ -45,7 +45,7 @@ constexpr GgufArchitecture kGguf[] = {{.name = "glm4moe",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf,
-                                       .sees_biases = true}};
+                                       .biases = kUsualGgufBiases}};
 
 struct Own {
   bool has_head_norms = false;

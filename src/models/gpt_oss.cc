@@ -51,14 +51,11 @@ Status complete_gguf(const GgufModel& /*model*/, json::Value& config) {
   return {};
 }
 
-void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys);
-
 constexpr GgufArchitecture kGguf[] = {{.name = "gpt-oss",
                                        .model_type = "gpt_oss",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
-                                       .complete = complete_gguf,
-                                       .add_keys = add_gguf_keys}};
+                                       .complete = complete_gguf}};
 
 /// Experts of each layer, and their clamped SwiGLU.
 struct Own {
@@ -69,13 +66,6 @@ struct Own {
 
   bool operator==(const Own&) const = default;
 };
-
-/// What config.json says by one of two names.
-void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
-  const Own& own = model.own.as<Own>();
-  keys.whole(architecture.key("expert_count"), static_cast<uint32_t>(own.experts));
-  keys.whole(architecture.key("expert_used_count"), static_cast<uint32_t>(own.per_token));
-}
 
 constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "",

@@ -32,20 +32,16 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"ffn_down_exps", "block_sparse_moe.output_linear", GgufChange::kExperts},
 };
 
-void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys);
-
 constexpr GgufArchitecture kGguf[] = {{.name = "granite",
                                        .model_type = "granite",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
-                                       .add_keys = add_gguf_keys,
-                                       .sees_biases = true},
+                                       .biases = kUsualGgufBiases},
                                       {.name = "granitemoe",
                                        .model_type = "granitemoe",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
-                                       .add_keys = add_gguf_keys,
-                                       .sees_biases = true}};
+                                       .biases = kUsualGgufBiases}};
 
 struct Own {
   bool mlp_bias = false;
@@ -59,12 +55,6 @@ struct Own {
 };
 
 /// Without these keys files have other factors than config.json.
-void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
-  const Own& own = model.own.as<Own>();
-  keys.number(architecture.key("attention.scale"), own.score_scale);
-  keys.number(architecture.key("logit_scale"), own.logits_scaling);
-}
-
 constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_FLAG(Own, "granite", "mlp_bias", mlp_bias, false, ""),
     SUBBYTE_CONFIG_KEY("granitemoe", "mlp_bias", kIgnored, "", "no layer is dense"),

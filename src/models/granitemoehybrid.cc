@@ -28,11 +28,12 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {"embedding_scale", "embedding_multiplier", "1.0", true},
     {"residual_scale", "residual_multiplier", "1.0", true},
     {"logit_scale", "logits_scaling", "1.0", true},
+    {.name = "attention.head_count_kv", .key = "num_key_value_heads", .by_layer = true},
     {"ssm.conv_kernel", "mamba_d_conv"},
     {"ssm.state_size", "mamba_d_state"},
     {"ssm.group_count", "mamba_n_groups"},
     {"ssm.time_step_rank", "mamba_n_heads"},
-    {.name = "ssm.inner_size", .key = "mamba_d_head", .by_family = true},
+    {.name = "ssm.inner_size", .key = "mamba_d_head", .times = "ssm.time_step_rank"},
     {"expert_count", "num_local_experts", "0"},
     {"expert_used_count", "num_experts_per_tok"},
     {"expert_shared_feed_forward_length", "shared_intermediate_size"},
@@ -62,11 +63,13 @@ constexpr GgufTensorRule kGgufDenseTensors[] = {
     {"ffn_down", "shared_mlp.output_linear"},
 };
 
+constexpr GgufBias kGgufBiases[] = {{"attention_bias", "attn_q"},
+                                    {"mamba_conv_bias", "ssm_conv1d"}};
+
 /// Layers without keys are blocks of Mamba 2.
 Status complete_gguf(const GgufModel& model, json::Value& config) {
   const GgufFile& file = model.keys();
   const auto layers = config["num_hidden_layers"].get<uint64_t>();
-  SUBBYTE_CHECK(add_gguf_head_size(file, "mamba_d_head", config));
   SUBBYTE_TRY(const auto inner, gguf_integer(file, "ssm.inner_size"));
   const auto hidden = config["hidden_size"].get<int64_t>();
   if (hidden > 0 && *inner % hidden == 0) {
@@ -83,19 +86,10 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
   }
   SUBBYTE_TRY(const auto keys, gguf_integers(file, "attention.head_count_kv", layers));
   json::Value kinds = json::Value::array();
-  bool conv_bias = false;
-  bool attention_bias = false;
   for (uint64_t i = 0; i < layers; ++i) {
-    const auto has = [&](std::string_view tensor) {
-      return model.find(fmt::format("blk.{}.{}", i, tensor)) != nullptr;
-    };
     kinds.push_back(keys.empty() || keys[i] > 0 ? "attention" : "mamba");
-    conv_bias = conv_bias || has("ssm_conv1d.bias");
-    attention_bias = attention_bias || has("attn_q.bias");
   }
   config["layer_types"] = std::move(kinds);
-  config["mamba_conv_bias"] = conv_bias;
-  config["attention_bias"] = attention_bias;
   return {};
 }
 
@@ -109,14 +103,16 @@ constexpr GgufArchitecture kGguf[] = {{.name = "granitehybrid",
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf,
                                        .add_keys = add_gguf_keys,
-                                       .holds = has_experts},
+                                       .holds = has_experts,
+                                       .biases = kGgufBiases},
                                       {.name = "granitehybrid",
                                        .model_type = "granitemoehybrid",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
                                        .own_tensors = kGgufDenseTensors,
                                        .complete = complete_gguf,
-                                       .add_keys = add_gguf_keys}};
+                                       .add_keys = add_gguf_keys,
+                                       .biases = kGgufBiases}};
 
 struct Own {
   std::vector<bool> attends;  // [num_layers]; the others are blocks of Mamba 2
@@ -159,13 +155,10 @@ bool has_experts(const ModelConfig& model) {
 /// Without experts the block has the size that they would have.
 void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
   const Own& own = model.own.as<Own>();
-  add_gguf_mambas(architecture, own.mamba.shape, own.attends, model.num_kv_heads, keys);
   keys.flag(architecture.key("rope.scaling.finetuned"), own.turns);
-  keys.number(architecture.key("attention.scale"), own.score_scale);
-  const auto inner = static_cast<uint32_t>(own.shared_inner);
-  keys.whole(architecture.key("expert_shared_feed_forward_length"), inner);
-  if (own.experts == 0) keys.whole(architecture.key("feed_forward_length"), inner);
-  if (own.experts == 0) keys.whole(architecture.key("expert_count"), 0);
+  if (own.experts > 0) return;
+  keys.whole(architecture.key("feed_forward_length"), static_cast<uint32_t>(own.shared_inner));
+  keys.whole(architecture.key("expert_count"), 0);
   keys.whole(architecture.key("expert_used_count"), static_cast<uint32_t>(own.per_token));
 }
 

@@ -102,14 +102,14 @@ void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& mode
 constexpr GgufArchitecture kGguf[] = {{.name = "hunyuan-dense",
                                        .model_type = "hunyuan_v1_dense",
                                        .tensors = kGgufTensors,
-                                       .sees_biases = true},
+                                       .biases = kUsualGgufBiases},
                                       {.name = "hunyuan-moe",
                                        .model_type = "hunyuan_v1_moe",
                                        .keys = kGgufMoeKeys,
                                        .tensors = kGgufTensors,
                                        .own_tensors = kGgufMoeTensors,
                                        .add_keys = add_gguf_keys,
-                                       .sees_biases = true}};
+                                       .biases = kUsualGgufBiases}};
 
 /// Experts, and what every token goes to, have the size of a block.
 void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {

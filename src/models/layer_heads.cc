@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "json/strict_json.h"
+#include "models/gguf_config.h"
 
 namespace subbyte {
 namespace {
@@ -75,6 +77,8 @@ Result<LayerHeads> read_layer_heads(const json::Object& config, const ModelConfi
   LayerHeads heads;
   SUBBYTE_TRY(const auto are_keys, config.boolean("attention_k_eq_v"));
   heads.values_are_keys = are_keys.value_or(false);
+  SUBBYTE_TRY(const auto are_wide, config.boolean("use_double_wide_mlp"));
+  heads.are_double_wide = are_wide.value_or(false);
   SUBBYTE_TRY(heads.shared_layers, read_shared_layers(config, model));
   SUBBYTE_TRY(const auto layers, config.object("per_layer_config"));
   if (layers) {
@@ -89,12 +93,65 @@ Result<LayerHeads> read_layer_heads(const json::Object& config, const ModelConfi
   return heads;
 }
 
+namespace {
+
+/// Inner sizes are twice as much in layers that read the keys of others, or all the same.
+Status add_inner_sizes(const GgufFile& file, uint64_t layers, json::Value& config) {
+  const auto shared = config["num_kv_shared_layers"].get<uint64_t>();
+  SUBBYTE_TRY(const auto inner, gguf_integers(file, "feed_forward_length", layers));
+  for (uint64_t i = 0; i < layers; ++i) {
+    const bool fits = !inner.empty() &&
+                      (inner[i] == inner[0] || (i + shared >= layers && inner[i] == 2 * inner[0]));
+    if (fits) continue;
+    return file.error("gguf.value", gguf_key_in(file, "feed_forward_length"),
+                      "one number, or twice that of layers that read the keys of others");
+  }
+  config["intermediate_size"] = static_cast<uint64_t>(inner[0]);
+  config["use_double_wide_mlp"] = inner[0] != inner[layers - 1];
+  return {};
+}
+
+}  // namespace
+
+Status add_layer_heads(const GgufModel& model, json::Value& config) {
+  const GgufFile& file = model.keys();
+  const auto layers = config["num_hidden_layers"].get<uint64_t>();
+  const auto shared = config["num_kv_shared_layers"].get<uint64_t>();
+  SUBBYTE_TRY(const auto size, gguf_integer(file, "attention.key_length"));
+  SUBBYTE_TRY(const auto heads, gguf_integers(file, "attention.head_count_kv", layers));
+  if (!size || heads.empty() || !config.contains("layer_types")) {
+    return file.error("gguf.value", gguf_key_in(file, "attention.key_length"),
+                      "a number, beside attention.head_count_kv and the layers that slide");
+  }
+  bool are_keys = false;
+  json::Value full = json::Value::object();
+  for (uint64_t i = 0; i < layers; ++i) {
+    const auto count = static_cast<uint64_t>(heads[i]);
+    if (config["layer_types"][i] != "full_attention" && i + 1 < layers) {
+      config["num_key_value_heads"] = count;
+      continue;
+    }
+    full[std::to_string(i)] = {{"head_dim", static_cast<uint64_t>(*size)},
+                               {"num_key_value_heads", count}};
+    const bool has_values = model.find(fmt::format("blk.{}.attn_v.weight", i)) != nullptr;
+    are_keys = are_keys || (!has_values && i + shared < layers);
+  }
+  config["per_layer_config"] = std::move(full);
+  config["attention_k_eq_v"] = are_keys;
+  return add_inner_sizes(file, layers, config);
+}
+
 int64_t source_of_keys(const ModelConfig& config, const LayerHeads& heads, int64_t layer) {
   const int64_t own = config.num_layers - heads.shared_layers;
   if (layer < own) return -1;
   int64_t source = own - 1;
   while (source >= 0 && config.windows[source] != config.windows[layer]) --source;
   return source;
+}
+
+int64_t inner_size_of(const ModelConfig& config, const LayerHeads& heads, int64_t layer) {
+  const bool is_shared = layer >= config.num_layers - heads.shared_layers;
+  return (heads.are_double_wide && is_shared ? 2 : 1) * config.intermediate_size;
 }
 
 StepRecorder::Attention layer_attention(const ModelConfig& config, const LayerHeads& heads,

@@ -9,13 +9,10 @@
 
 namespace subbyte {
 
-Result<int64_t> read_layer_input_size(const json::Object& config, const ModelConfig& model,
-                                      int64_t absent) {
-  SUBBYTE_TRY(const auto size, config.integer("hidden_size_per_layer_input", 0, kMaxWidth));
-  if (size.value_or(absent) == 0) return int64_t{0};
+Status check_layer_inputs(const json::Object& config, const ModelConfig& model) {
   const int64_t usual = type_of(model).defaults.vocab;
   SUBBYTE_TRY(const auto vocab, config.integer("vocab_size_per_layer_input", 1, kMaxVocabulary));
-  if (vocab.value_or(usual) == model.vocab_size) return size.value_or(absent);
+  if (vocab.value_or(usual) == model.vocab_size) return {};
   return config.error("config.vocab_size_per_layer_input", "vocab_size_per_layer_input",
                       fmt::format("vocab_size ({}){}", model.vocab_size,
                                   vocab ? "" : fmt::format("; absent, it is {}", usual)));

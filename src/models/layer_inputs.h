@@ -10,11 +10,9 @@
 
 namespace subbyte {
 
-/// Reads hidden_size_per_layer_input, which is `absent` where it is not there, and checks
-/// vocab_size_per_layer_input. 0: layers have no inputs. Codes: json.*,
+/// Checks vocab_size_per_layer_input of a model whose layers have inputs. Codes: json.*,
 /// config.vocab_size_per_layer_input.
-Result<int64_t> read_layer_input_size(const json::Object& config, const ModelConfig& model,
-                                      int64_t absent);
+Status check_layer_inputs(const json::Object& config, const ModelConfig& model);
 
 /// Records those of all layers, [num_layers * size]: the mean of a row of the second table and a
 /// product of the embedding x that has norms by layer, times the root of 2.

@@ -25,6 +25,7 @@ constexpr ModelType kModelTypes[] = {{.name = "lfm2",
 
 constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.layer_norm_rms_epsilon", "norm_eps"},
+    {.name = "attention.head_count_kv", .key = "num_key_value_heads", .by_layer = true},
     {"shortconv.l_cache", "conv_L_cache"},
 };
 
@@ -56,16 +57,11 @@ constexpr ConfigKey kKeys[] = {
                        kIgnored, "", "of training"),
 };
 
-void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
-  add_conv_keys(architecture, model.own.as<ConvLayers>(), model.num_kv_heads, keys);
-}
-
 constexpr GgufArchitecture kGguf[] = {{.name = "lfm2",
                                        .model_type = "lfm2",
                                        .keys = kGgufKeys,
                                        .tensors = kConvGgufTensors,
-                                       .complete = complete_gguf,
-                                       .add_keys = add_gguf_keys}};
+                                       .complete = complete_gguf}};
 
 void record(const ModelConfig& config, StepRecorder& step) {
   record_conv_layers(config, step, config.own.as<ConvLayers>());

@@ -24,6 +24,7 @@ constexpr ModelType kModelTypes[] = {{.name = "lfm2_moe",
 
 constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.layer_norm_rms_epsilon", "norm_eps"},
+    {.name = "attention.head_count_kv", .key = "num_key_value_heads", .by_layer = true},
     {"shortconv.l_cache", "conv_L_cache"},
     {"expert_count", "num_experts"},
     {"expert_used_count", "num_experts_per_tok"},
@@ -58,18 +59,13 @@ constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "hidden_act", kIgnored, "", "gates are silu"),
 };
 
-void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
-  add_conv_keys(architecture, model.own.as<Own>().layers, model.num_kv_heads, keys);
-}
-
 constexpr GgufArchitecture kGguf[] = {{.name = "lfm2moe",
                                        .model_type = "lfm2_moe",
                                        .gating = 2,
                                        .keys = kGgufKeys,
                                        .tensors = kConvGgufTensors,
                                        .own_tensors = kGgufExperts,
-                                       .complete = add_conv_layers,
-                                       .add_keys = add_gguf_keys}};
+                                       .complete = add_conv_layers}};
 
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;

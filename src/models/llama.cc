@@ -63,7 +63,7 @@ constexpr GgufArchitecture kGguf[] = {{.name = "llama",
                                        .model_type = "llama",
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf,
-                                       .sees_biases = true}};
+                                       .biases = kUsualGgufBiases}};
 
 constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("llama", "mlp_bias", kComputed, "", "absent: false"),

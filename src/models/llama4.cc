@@ -117,7 +117,6 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
     return model.keys().error("gguf.value", "llama4." + std::string(kGgufWindow),
                               fmt::format("{}, the size of chunks", kGgufChunk));
   }
-  config["attention_bias"] = model.find("blk.0.attn_q.bias") != nullptr;
   config["attention_chunk_size"] = kGgufChunk;
   config["attn_temperature_tuning"] = true;
   config["attn_scale"] = kGgufBeta;
@@ -132,7 +131,8 @@ constexpr GgufArchitecture kGguf[] = {{.name = "llama4",
                                        .gating = 2,
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
-                                       .complete = complete_gguf}};
+                                       .complete = complete_gguf,
+                                       .biases = kUsualGgufBiases}};
 
 constexpr RopeKind kRopeKinds[] = {{"llama3", read_turns_rope}};
 

@@ -27,18 +27,11 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"ffn_norm", "post_attention_layernorm", GgufChange::kPlusOne},
 };
 
-void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys);
-
 constexpr GgufArchitecture kGguf[] = {{.name = "nemotron",
                                        .model_type = "nemotron",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
-                                       .add_keys = add_gguf_keys,
-                                       .sees_biases = true}};
-
-void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
-  keys.number(architecture.key("attention.layer_norm_epsilon"), model.rms_norm_eps);
-}
+                                       .biases = kUsualGgufBiases}};
 
 struct Own {
   bool mlp_bias = false;

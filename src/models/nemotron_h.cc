@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -55,11 +54,13 @@ constexpr ModelType kModelTypes[] = {{.name = "nemotron_h",
 constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.layer_norm_rms_epsilon", "layer_norm_epsilon"},
     {"attention.layer_norm_epsilon", "layer_norm_epsilon"},
+    {.name = "attention.head_count_kv", .key = "num_key_value_heads", .by_layer = true},
+    {.name = "feed_forward_length", .key = "intermediate_size", .by_layer = true},
     {"ssm.conv_kernel", "conv_kernel"},
     {"ssm.state_size", "ssm_state_size"},
     {"ssm.group_count", "n_groups"},
     {"ssm.time_step_rank", "mamba_num_heads"},
-    {.name = "ssm.inner_size", .key = "mamba_head_dim", .by_family = true},
+    {.name = "ssm.inner_size", .key = "mamba_head_dim", .times = "ssm.time_step_rank"},
     {"expert_count", "n_routed_experts"},
     {"expert_used_count", "num_experts_per_tok"},
     {"expert_feed_forward_length", "moe_intermediate_size"},
@@ -94,52 +95,18 @@ constexpr GgufTensorRule kGgufTensors[] = {
 
 /// Layers with keys are attention, others with inner sizes dense or mixtures, the rest Mamba 2.
 Status complete_gguf(const GgufModel& model, json::Value& config) {
-  const GgufFile& file = model.keys();
   const auto layers = config["num_hidden_layers"].get<uint64_t>();
-  SUBBYTE_TRY(const auto keys, gguf_integers(file, "attention.head_count_kv", layers));
-  SUBBYTE_TRY(const auto inner, gguf_integers(file, "feed_forward_length", layers));
-  SUBBYTE_CHECK(add_gguf_head_size(file, "mamba_head_dim", config));
-  const bool has_experts = config.contains("n_routed_experts");
+  SUBBYTE_TRY(const auto keys, gguf_integers(model.keys(), "attention.head_count_kv", layers));
+  SUBBYTE_TRY(const auto inner, gguf_integers(model.keys(), "feed_forward_length", layers));
   std::string pattern;
-  bool conv_bias = false;
-  bool mlp_bias = false;
   for (uint64_t i = 0; i < layers; ++i) {
-    const auto has = [&](std::string_view tensor) {
-      return model.find(fmt::format("blk.{}.{}", i, tensor)) != nullptr;
-    };
     const bool attends = !keys.empty() && keys[i] > 0;
     const bool is_inner = !inner.empty() && inner[i] > 0;
-    pattern += attends ? '*' : !is_inner ? 'M' : has_experts ? 'E' : '-';
-    conv_bias = conv_bias || has("ssm_conv1d.bias");
-    mlp_bias = mlp_bias || has("ffn_up.bias");
+    pattern += attends ? '*' : !is_inner ? 'M' : config.contains("n_routed_experts") ? 'E' : '-';
   }
   config[kPattern] = pattern;
-  config["use_conv_bias"] = conv_bias;
-  config["mlp_bias"] = mlp_bias;
-  config["mlp_hidden_act"] = "relu2";
   return {};
 }
-
-void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys);
-void add_moe_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model,
-                       GgufKeys& keys);
-bool has_no_experts(const ModelConfig& model);
-
-constexpr GgufArchitecture kGguf[] = {{.name = "nemotron_h",
-                                       .model_type = "nemotron_h",
-                                       .gating = 2,
-                                       .keys = kGgufKeys,
-                                       .tensors = kGgufTensors,
-                                       .complete = complete_gguf,
-                                       .add_keys = add_gguf_keys,
-                                       .holds = has_no_experts},
-                                      {.name = "nemotron_h_moe",
-                                       .model_type = "nemotron_h",
-                                       .gating = 2,
-                                       .keys = kGgufKeys,
-                                       .tensors = kGgufTensors,
-                                       .complete = complete_gguf,
-                                       .add_keys = add_moe_gguf_keys}};
 
 struct Own {
   std::string pattern;  // [num_layers] of kLetters
@@ -150,6 +117,24 @@ struct Own {
   bool operator==(const Own&) const = default;
 };
 
+bool has_no_experts(const ModelConfig& model) {
+  return model.own.as<Own>().experts.count == 0;
+}
+
+constexpr GgufBias kGgufBiases[] = {{"use_conv_bias", "ssm_conv1d"}, {"mlp_bias", "ffn_up"}};
+constexpr GgufArchitecture gguf_of(std::string_view name, bool (*holds)(const ModelConfig&)) {
+  return {.name = name,
+          .model_type = "nemotron_h",
+          .gating = 2,
+          .keys = kGgufKeys,
+          .tensors = kGgufTensors,
+          .complete = complete_gguf,
+          .holds = holds,
+          .biases = kGgufBiases};
+}
+constexpr GgufArchitecture kGguf[] = {gguf_of("nemotron_h", has_no_experts),
+                                      gguf_of("nemotron_h_moe", nullptr)};
+
 constexpr MambaNames kMambaNames = {.heads = "mamba_num_heads",
                                     .groups = "n_groups mamba_n_groups",
                                     .chunk = "chunk_size mamba_chunk_size",
@@ -157,8 +142,7 @@ constexpr MambaNames kMambaNames = {.heads = "mamba_num_heads",
 
 constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "num_hidden_layers", kComputed, "", "absent: as the layers are listed"),
-    SUBBYTE_CONFIG_KEY("", "layers_block_type layer_types", kComputed, "",
-                       "absent: the pattern says it"),
+    SUBBYTE_CONFIG_KEY("", "layers_block_type layer_types", kComputed, "", "absent: the pattern"),
     SUBBYTE_CONFIG_KEY("", "hybrid_override_pattern", kComputed, "",
                        "M: Mamba 2, *: attention, -: dense, E: experts"),
     SUBBYTE_CONFIG_KEY("", "mlp_hidden_act", kComputed, "", "relu2"),
@@ -178,62 +162,27 @@ constexpr ConfigKey kKeys[] = {
                           ""),
     SUBBYTE_CONFIG_NUMBER(Own, "", "conv_kernel mamba_d_conv", mamba.shape.taps, 4, 1,
                           kMaxMambaTaps, "taps of the filters"),
-    SUBBYTE_CONFIG_KEY("", "chunk_size mamba_chunk_size", kComputed, "",
-                       "of the reference: only looked at"),
+    SUBBYTE_CONFIG_KEY("", "chunk_size mamba_chunk_size", kComputed, "", "only looked at"),
     SUBBYTE_CONFIG_KEY("", "time_step_limit mamba_dt_limit", kComputed, "", "absent: from 0 on"),
-    SUBBYTE_CONFIG_KEY("", "time_step_min", kComputed, "",
-                       "not read: transformers holds steps of prompts above it"),
+    SUBBYTE_CONFIG_KEY("", "time_step_min", kComputed, "", "not read: a limit of transformers"),
     SUBBYTE_CONFIG_NUMBER(Own, "", "moe_shared_expert_intermediate_size", experts.shared_inner,
                           7688, 1, kMaxWidth, ""),
     SUBBYTE_CONFIG_KEY("", "moe_latent_size", kRefused, "", "experts of fewer inputs"),
-    SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "there are no biases"),
-    SUBBYTE_CONFIG_KEY("", "attention_head_dim", kIgnored, "", "head_dim says it"),
-    SUBBYTE_CONFIG_KEY("", "rms_norm_eps norm_eps", kIgnored, "", "layer_norm_epsilon says it"),
-    SUBBYTE_CONFIG_KEY("", "hidden_act", kIgnored, "", "mlp_hidden_act says it"),
-    SUBBYTE_CONFIG_KEY("", "rope_theta partial_rotary_factor", kIgnored, "", "heads do not turn"),
-    SUBBYTE_CONFIG_KEY("", "sliding_window", kIgnored, "", "no layer slides"),
-    SUBBYTE_CONFIG_KEY("", "expand n_shared_experts", kIgnored, "", "other sizes say it"),
-    SUBBYTE_CONFIG_KEY("", "first_k_dense_replace", kIgnored, "", "the pattern says it"),
-    SUBBYTE_CONFIG_KEY("", "mamba_proj_bias", kIgnored, "", "use_bias says it"),
-    SUBBYTE_CONFIG_KEY("", "mamba_ssm_cache_dtype residual_in_fp32", kIgnored, "",
-                       "states and the residual stream are f32"),
-    SUBBYTE_CONFIG_KEY("", "moe_shared_expert_overlap num_logits_to_keep use_mamba_kernels",
+    SUBBYTE_CONFIG_KEY("", "attention_bias rope_theta partial_rotary_factor sliding_window",
+                       kIgnored, "", "no layer has them"),
+    SUBBYTE_CONFIG_KEY("",
+                       "rms_norm_eps norm_eps hidden_act expand n_shared_experts mamba_proj_bias "
+                       "first_k_dense_replace attention_head_dim",
+                       kIgnored, "", "other keys and sizes say it"),
+    SUBBYTE_CONFIG_KEY("",
+                       "moe_shared_expert_overlap num_logits_to_keep use_mamba_kernels "
+                       "mamba_ssm_cache_dtype residual_in_fp32",
                        kIgnored, "", "how it is computed"),
     SUBBYTE_CONFIG_KEY("", "mtp_layers_block_type mtp_hybrid_override_pattern", kIgnored, "",
                        "of parts that draft, which are not read"),
     SUBBYTE_CONFIG_KEY("", "rescale_prenorm_residual time_step_floor time_step_max hidden_dropout",
                        kIgnored, "", "of training"),
 };
-
-bool has_no_experts(const ModelConfig& model) {
-  return model.own.as<Own>().experts.count == 0;
-}
-
-void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
-  const Own& own = model.own.as<Own>();
-  std::vector<bool> attends;
-  std::vector<int32_t> inner;
-  for (const char letter : own.pattern) {
-    attends.push_back(letter == '*');
-    inner.push_back(static_cast<int32_t>(letter == '-'   ? model.intermediate_size
-                                         : letter == 'E' ? own.experts.inner
-                                                         : 0));
-  }
-  add_gguf_mambas(architecture, own.mamba.shape, attends, model.num_kv_heads, keys);
-  keys.wholes(architecture.key("feed_forward_length"), inner);
-  keys.number(architecture.key("attention.layer_norm_epsilon"), model.rms_norm_eps);
-}
-
-void add_moe_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model,
-                       GgufKeys& keys) {
-  const ExpertConfig& experts = model.own.as<Own>().experts;
-  add_gguf_keys(architecture, model, keys);
-  keys.whole(architecture.key("expert_used_count"), static_cast<uint32_t>(experts.per_token));
-  keys.whole(architecture.key("expert_shared_feed_forward_length"),
-             static_cast<uint32_t>(experts.shared_inner));
-  keys.flag(architecture.key("expert_weights_norm"), experts.routing.normalises);
-  keys.number(architecture.key("expert_weights_scale"), experts.routing.factor);
-}
 
 Result<std::string> read_pattern(const json::Object& config, int64_t num_layers) {
   std::string letters;
@@ -250,30 +199,26 @@ Result<std::string> read_pattern(const json::Object& config, int64_t num_layers)
                       fmt::format("{} letters, each one of {}", num_layers, kLetters));
 }
 
-Status read_mixture(const json::Object& config, int64_t num_layers, ExpertConfig& experts) {
-  experts.count = 8;
-  experts.per_token = 2;
-  experts.inner = 7688;
-  experts.routing = {.scores = Routing::Scores::kSigmoid, .added = 1e-20f, .groups_by_two = true};
-  SUBBYTE_CHECK(read_experts(config, {.count = "n_routed_experts num_local_experts"}, experts));
-  SUBBYTE_CHECK(read_routing(config, experts));
-  experts.layers.assign(static_cast<std::size_t>(num_layers), false);
-  return {};
-}
-
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;
   SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
   SUBBYTE_TRY(own.pattern, read_pattern(config, model.num_layers));
   SUBBYTE_CHECK(finish_mamba(config, kMambaNames, model, own.mamba));
-  if (own.pattern.find('E') != own.pattern.npos) {
-    SUBBYTE_CHECK(read_mixture(config, model.num_layers, own.experts));
+  ExpertConfig& experts = own.experts;
+  if (own.pattern.find('E') == own.pattern.npos) {
+    experts = {};
   } else {
-    own.experts = {};
+    experts.count = 8;
+    experts.per_token = 2;
+    experts.inner = 7688;
+    experts.layers.assign(own.pattern.size(), false);
+    experts.routing = {.scores = Routing::Scores::kSigmoid, .added = 1e-20f, .groups_by_two = true};
+    SUBBYTE_CHECK(read_experts(config, {.count = "n_routed_experts num_local_experts"}, experts));
+    SUBBYTE_CHECK(read_routing(config, experts));
   }
-  // Of dense blocks, where there are any.
-  const bool has_dense = own.pattern.find('-') != own.pattern.npos;
-  if (!has_dense && own.experts.count > 0) model.intermediate_size = own.experts.inner;
+  if (own.pattern.find('-') == own.pattern.npos && own.experts.count > 0) {
+    model.intermediate_size = own.experts.inner;
+  }
   model.own = FamilyConfig(std::move(own));
   return {};
 }
@@ -286,17 +231,12 @@ ValueId block(const ModelConfig& config, int64_t layer, StepRecorder& step, Valu
     case '*':
       return step.attention(h, {.shape = attention_shape(config, layer), .prefix = "mixer."});
     case 'E':
-      return step.mixture(h,
-                          {.prefix = "mixer.",
-                           .routing = own.experts.routing,
-                           .choice_bias = "gate.e_score_correction_bias",
-                           .experts = own.experts.count,
-                           .use = {.per_token = own.experts.per_token, .gate = Gate::kSquaredRelu},
-                           .inner = own.experts.inner,
-                           .shared = {.inner = own.experts.shared_inner,
-                                      .name = "shared_experts",
-                                      .has_gate = false,
-                                      .has_bias = own.mlp_bias}});
+      return step.mixture(
+          h, own.experts,
+          {.prefix = "mixer.",
+           .choice_bias = "gate.e_score_correction_bias",
+           .use = {.gate = Gate::kSquaredRelu},
+           .shared = {.name = "shared_experts", .has_gate = false, .has_bias = own.mlp_bias}});
     default:
       return step.gated_block(h, {.inner = config.intermediate_size,
                                   .gate = Gate::kSquaredRelu,
@@ -310,13 +250,10 @@ void record(const ModelConfig& config, StepRecorder& step) {
   ValueId delta = kNoValue;
   for (int64_t i = 0; i < config.num_layers; ++i) {
     step.begin_layer(i);
-    const ValueId h = step.add_norm("norm", x, delta);
-    delta = block(config, i, step, h);
+    delta = block(config, i, step, step.add_norm("norm", x, delta));
   }
   step.finish(x, delta, {.norm = "norm_f"});
 }
-
-// ---- synth
 
 // Sources: the config.json files of nvidia/NVIDIA-Nemotron-*; tiny, and where added tokens begin,
 // are ours.

@@ -31,7 +31,10 @@ constexpr const ModelType& kThird = kModelTypes[1];
 
 constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.sliding_window", "sliding_window", "null"},
-    {.name = "attention.sliding_window_pattern", .key = "layer_types", .by_family = true},
+    {.name = "attention.sliding_window_pattern",
+     .key = "layer_types",
+     .by_family = true,
+     .by_layer = true},
 };
 constexpr GgufTensorRule kGgufTensors[] = {
     {"post_attention_norm", "post_attention_layernorm"},
@@ -39,8 +42,7 @@ constexpr GgufTensorRule kGgufTensors[] = {
 };
 
 /// Files with windows are of OLMo 3.
-Status complete_gguf(const GgufModel& model, json::Value& config) {
-  SUBBYTE_CHECK(add_gguf_windows(model.keys(), config));
+Status complete_gguf(const GgufModel& /*model*/, json::Value& config) {
   if (config["sliding_window"].is_null()) {
     config.erase("sliding_window");
     config.erase("layer_types");
@@ -61,7 +63,6 @@ constexpr GgufArchitecture kGguf[] = {{.name = "olmo2",
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf,
-                                       .add_keys = add_gguf_windows,
                                        .is_written_only = true}};
 
 constexpr ConfigKey kKeys[] = {

@@ -4,12 +4,9 @@
 // and their checkpoints other parts beside it, which are not read. Reference: transformers,
 // models/qwen3_5, models/qwen3_5_moe and models/qwen3_next.
 //
-// Of text all three positions of the interleaved rotary embedding (mrope) are the same, so that
-// it is the usual one.
+// Of text all three positions of the rotary embedding (mrope) are the same: it is the usual one.
 
 #include <fmt/format.h>
-
-#include <algorithm>
 
 #include "models/config_keys.h"
 #include "models/expert_config.h"
@@ -22,35 +19,27 @@
 namespace subbyte {
 namespace {
 
-constexpr int64_t kMaxLinearHeads = 4096;
-constexpr int64_t kMaxLinearHeadDim = 4096;
+constexpr int64_t kMaxSize = 4096;  // of heads, and how many there are
 
+constexpr ConfigDefaults defaults_with(int64_t intermediate_size, int64_t kv_heads) {
+  return {.intermediate_size = intermediate_size,
+          .kv_heads = kv_heads,
+          .head_dim = 256,
+          .max_positions = 32768,
+          .rotary_fraction = 0.25,
+          .sliding = SlidingRule::kOfFamily};
+}
 constexpr ModelType kModelTypes[] = {{.name = "qwen3_5_text",
                                       .architecture = "Qwen3_5ForCausalLM",
                                       .wrapper = "qwen3_5",
-                                      .defaults = {.intermediate_size = 12288,
-                                                   .kv_heads = 4,
-                                                   .head_dim = 256,
-                                                   .max_positions = 32768,
-                                                   .rotary_fraction = 0.25,
-                                                   .sliding = SlidingRule::kOfFamily}},
+                                      .defaults = defaults_with(12288, 4)},
                                      {.name = "qwen3_5_moe_text",
                                       .architecture = "Qwen3_5MoeForCausalLM",
                                       .wrapper = "qwen3_5_moe",
-                                      .defaults = {.intermediate_size = 0,
-                                                   .kv_heads = 2,
-                                                   .head_dim = 256,
-                                                   .max_positions = 32768,
-                                                   .rotary_fraction = 0.25,
-                                                   .sliding = SlidingRule::kOfFamily}},
+                                      .defaults = defaults_with(0, 2)},
                                      {.name = "qwen3_next",
                                       .architecture = "Qwen3NextForCausalLM",
-                                      .defaults = {.intermediate_size = 5632,
-                                                   .kv_heads = 2,
-                                                   .head_dim = 256,
-                                                   .max_positions = 32768,
-                                                   .rotary_fraction = 0.25,
-                                                   .sliding = SlidingRule::kOfFamily}}};
+                                      .defaults = defaults_with(5632, 2)}};
 constexpr const ModelType& kDense = kModelTypes[0];
 constexpr const ModelType& kMoe = kModelTypes[1];
 constexpr const ModelType& kNext = kModelTypes[2];
@@ -70,8 +59,11 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {"ssm.state_size", "linear_key_head_dim"},
     {"ssm.group_count", "linear_num_key_heads"},
     {"ssm.time_step_rank", "linear_num_value_heads"},
-    {.name = "ssm.inner_size", .key = "linear_value_head_dim", .by_family = true},
-    {.name = "attention.recurrent_layers", .key = "layer_types", .by_family = true},
+    {.name = "ssm.inner_size", .key = "linear_value_head_dim", .times = "ssm.time_step_rank"},
+    {.name = "attention.recurrent_layers",
+     .key = "layer_types",
+     .by_family = true,
+     .by_layer = true},
     {"full_attention_interval", "full_attention_interval", "4"},
     {"expert_count", "num_experts"},
     {"expert_used_count", "num_experts_per_tok"},
@@ -114,79 +106,51 @@ constexpr GgufTensorRule kGgufGrouped[] = {
 
 /// A list that says which layers are delta nets counts before their interval.
 Status complete_gguf(const GgufModel& model, json::Value& config) {
-  const GgufFile& file = model.keys();
-  SUBBYTE_CHECK(add_gguf_head_size(file, "linear_value_head_dim", config));
-  SUBBYTE_TRY(const auto flags, gguf_flags(file, "attention.recurrent_layers"));
+  SUBBYTE_TRY(const auto flags, gguf_flags(model.keys(), "attention.recurrent_layers"));
   if (flags.empty()) return {};
   json::Value types = json::Value::array();
   const auto layers = config["num_hidden_layers"].get<uint64_t>();
-  for (std::size_t i = 0; i < std::min<std::size_t>(flags.size(), layers); ++i) {
+  for (std::size_t i = 0; i < flags.size() && i < layers; ++i) {
     types.push_back(flags[i] ? "linear_attention" : "full_attention");
   }
   config["layer_types"] = std::move(types);
   return {};
 }
 
-/// All that llama.cpp wants, also what config.json leaves to defaults.
+/// Pair i is of section i modulo 3, of which each has as many as there are.
 void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
-  const Own& own = model.own.as<Own>();
-  const auto add = [&](std::string_view name, int64_t value) {
-    keys.whole(architecture.key(name), static_cast<uint32_t>(value));
-  };
-  add("ssm.conv_kernel", own.delta_net.taps);
-  add("ssm.state_size", own.delta_net.key_size);
-  add("ssm.group_count", own.delta_net.key_heads);
-  add("ssm.time_step_rank", own.delta_net.value_heads);
-  add("ssm.inner_size", own.delta_net.value_width());
-  keys.flags(architecture.key("attention.recurrent_layers"), own.delta_net_layers);
-  // Pair i is of section i modulo 3, of which each has as many as there are.
   const auto pairs = static_cast<int32_t>(model.rope.dim() / 2);
   const int32_t sections[] = {(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0};
   keys.wholes(architecture.key("rope.dimension_sections"), sections);
-  if (own.experts.count == 0) return;
-  add("expert_count", own.experts.count);
-  add("expert_used_count", own.experts.per_token);
-  add("expert_feed_forward_length", own.experts.inner);
-  add("expert_shared_feed_forward_length", own.experts.shared_inner);
 }
 
 /// Files of Qwen3-Next have its projections apart, as Qwen3.5 has them.
-constexpr GgufArchitecture kGguf[] = {{.name = "qwen35",
-                                       .model_type = "qwen3_5_text",
-                                       .keys = kGgufKeys,
-                                       .tensors = kGgufTensors,
-                                       .own_tensors = kGgufTiled,
-                                       .complete = complete_gguf,
-                                       .add_keys = add_gguf_keys},
-                                      {.name = "qwen35moe",
-                                       .model_type = "qwen3_5_moe_text",
-                                       .keys = kGgufKeys,
-                                       .tensors = kGgufTensors,
-                                       .own_tensors = kGgufTiled,
-                                       .complete = complete_gguf,
-                                       .add_keys = add_gguf_keys},
-                                      {.name = "qwen3next",
-                                       .model_type = "qwen3_5_moe_text",
-                                       .keys = kGgufKeys,
-                                       .tensors = kGgufTensors,
-                                       .own_tensors = kGgufGrouped,
-                                       .complete = complete_gguf}};
+constexpr GgufArchitecture gguf_of(std::string_view name, const ModelType& type,
+                                   std::span<const GgufTensorRule> tensors) {
+  return {.name = name,
+          .model_type = type.name,
+          .keys = kGgufKeys,
+          .tensors = kGgufTensors,
+          .own_tensors = tensors,
+          .complete = complete_gguf,
+          .add_keys = add_gguf_keys};
+}
+constexpr GgufArchitecture kGguf[] = {gguf_of("qwen35", kDense, kGgufTiled),
+                                      gguf_of("qwen35moe", kMoe, kGgufTiled),
+                                      gguf_of("qwen3next", kMoe, kGgufGrouped)};
 
 constexpr ConfigKey kKeys[] = {
-    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "intermediate_size", kIgnored, "",
-                       "all layers have experts"),
     SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kComputed, "",
                        "absent: 0.25; null: 1; that of rope_parameters counts before it"),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: full_attention_interval says it"),
     SUBBYTE_CONFIG_NUMBER(Own, "", "full_attention_interval", interval, 4, 1, kMaxPositions, ""),
-    SUBBYTE_CONFIG_NUMBER(Own, "", "linear_num_key_heads", delta_net.key_heads, 16, 1,
-                          kMaxLinearHeads, ""),
-    SUBBYTE_CONFIG_NUMBER(Own, "", "linear_num_value_heads", delta_net.value_heads, 32, 1,
-                          kMaxLinearHeads, ""),
-    SUBBYTE_CONFIG_NUMBER(Own, "", "linear_key_head_dim", delta_net.key_size, 128, 1,
-                          kMaxLinearHeadDim, ""),
-    SUBBYTE_CONFIG_NUMBER(Own, "", "linear_value_head_dim", delta_net.value_size, 128, 1,
-                          kMaxLinearHeadDim, ""),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "linear_num_key_heads", delta_net.key_heads, 16, 1, kMaxSize,
+                          ""),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "linear_num_value_heads", delta_net.value_heads, 32, 1, kMaxSize,
+                          ""),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "linear_key_head_dim", delta_net.key_size, 128, 1, kMaxSize, ""),
+    SUBBYTE_CONFIG_NUMBER(Own, "", "linear_value_head_dim", delta_net.value_size, 128, 1, kMaxSize,
+                          ""),
     SUBBYTE_CONFIG_NUMBER(Own, "", "linear_conv_kernel_dim", delta_net.taps, 4, 1, kMaxDeltaNetTaps,
                           ""),
     SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "num_experts", kComputed, "", "absent: 256"),
@@ -198,14 +162,12 @@ constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_NUMBER(Own, "qwen3_5_moe_text qwen3_next", "shared_expert_intermediate_size",
                           experts.shared_inner, 512, 1, kMaxWidth, ""),
     SUBBYTE_CONFIG_FLAG(Own, "qwen3_next", "norm_topk_prob", experts.routing.normalises, true, ""),
-    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "norm_topk_prob", kIgnored, "",
-                       "weights of experts always add up to 1"),
-    SUBBYTE_CONFIG_KEY("qwen3_next", "decoder_sparse_step", kComputed, "", "absent: 1"),
-    SUBBYTE_CONFIG_KEY("qwen3_next", "mlp_only_layers", kComputed, "", "absent: none"),
-    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "decoder_sparse_step mlp_only_layers", kIgnored, "",
-                       "all layers have experts"),
-    SUBBYTE_CONFIG_KEY("", "attn_output_gate output_gate_type", kIgnored, "",
-                       "attention always has its gate"),
+    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "norm_topk_prob", kIgnored, "", "weights add up to 1"),
+    SUBBYTE_CONFIG_KEY("qwen3_next", "decoder_sparse_step mlp_only_layers", kComputed, "",
+                       "absent: 1, and none"),
+    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "intermediate_size decoder_sparse_step mlp_only_layers",
+                       kIgnored, "", "all layers have experts"),
+    SUBBYTE_CONFIG_KEY("", "attn_output_gate output_gate_type", kIgnored, "", "there is a gate"),
     SUBBYTE_CONFIG_KEY("", "mamba_ssm_dtype", kIgnored, "", "states are kept in f32"),
     SUBBYTE_CONFIG_KEY("", "mtp_num_hidden_layers mtp_use_dedicated_embeddings", kIgnored, "",
                        "of the part that drafts, which is not read"),
@@ -232,7 +194,6 @@ void record(const ModelConfig& config, StepRecorder& step) {
 
 // ---- config.json
 
-/// Which layers are gated delta nets.
 Status read_layers(const json::Object& config, const ModelConfig& model, Own& own) {
   own.delta_net_layers.resize(model.num_layers);
   for (int64_t i = 0; i < model.num_layers; ++i) {

@@ -42,7 +42,7 @@ constexpr GgufArchitecture kGguf[] = {{.name = "seed_oss",
                                        .model_type = "seed_oss",
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf,
-                                       .sees_biases = true}};
+                                       .biases = kUsualGgufBiases}};
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();

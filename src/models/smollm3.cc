@@ -43,8 +43,10 @@ constexpr GgufTensorRule kGgufTensors[] = {
     {"attn_q", "self_attn.q_proj", GgufChange::kPairedQueries},
     {"attn_k", "self_attn.k_proj", GgufChange::kPairedKeys},
 };
-constexpr GgufArchitecture kGguf[] = {
-    {.name = "smollm3", .model_type = "smollm3", .tensors = kGgufTensors, .sees_biases = true}};
+constexpr GgufArchitecture kGguf[] = {{.name = "smollm3",
+                                       .model_type = "smollm3",
+                                       .tensors = kGgufTensors,
+                                       .biases = kUsualGgufBiases}};
 
 Status read(const json::Object& config, ModelConfig& model) {
   Own own;

@@ -16,6 +16,15 @@ std::vector<int64_t> in_pairs(int64_t rows, int64_t heads) {
   return order;
 }
 
+template <class Kind>
+void find_groups(const Kind& op, int64_t& groups) {
+  if constexpr (requires { op.sizes(); }) {
+    for (const MixerSize& one : op.sizes()) {
+      if (one.key == "ssm.group_count") groups = one.size;
+    }
+  }
+}
+
 }  // namespace
 
 GgufOrder::GgufOrder(const ModelConfig& model)
@@ -23,9 +32,10 @@ GgufOrder::GgufOrder(const ModelConfig& model)
   const auto plan = plan_of(model);
   if (!plan.ok()) return;
   const auto nets = ops_of<DeltaNetOp>(*plan);
-  const auto mambas = ops_of<MambaOp>(*plan);
   if (!nets.empty()) delta_net_ = nets.front()->shape;
-  if (!mambas.empty()) mamba_ = mambas.front()->shape;
+  for (const Op& op : plan->ops) {
+    std::visit([&](const auto& what) { find_groups(what, groups_); }, op.what);
+  }
 }
 
 std::vector<int64_t> GgufOrder::of(GgufChange change, int64_t rows) const {

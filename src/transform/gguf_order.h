@@ -19,8 +19,8 @@ class GgufOrder {
   /// The value heads of delta nets in the order of their tiles: first the first of each key head.
   std::vector<int64_t> tiled_heads() const;
 
-  /// Groups of B and C of Mamba 2.
-  int64_t mamba_groups() const { return mamba_.groups; }
+  /// Groups of heads that norms of mixers have, as GGUF counts them.
+  int64_t groups() const { return groups_; }
 
  private:
   std::vector<int64_t> in_tiles(int64_t rows, int64_t first) const;
@@ -28,7 +28,7 @@ class GgufOrder {
   int64_t heads_;
   int64_t kv_heads_;
   DeltaNetShape delta_net_;
-  MambaShape mamba_;
+  int64_t groups_ = 1;
 };
 
 }  // namespace subbyte

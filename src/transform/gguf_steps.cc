@@ -389,7 +389,7 @@ class Planner {
         name.change == GgufChange::kColumn || name.change == GgufChange::kNegativeExpColumn;
     if (is_column) shape.push_back(1);
     if (name.change == GgufChange::kGroups) {
-      const auto groups = static_cast<uint64_t>(order_.mamba_groups());
+      const auto groups = static_cast<uint64_t>(order_.groups());
       shape = {groups, numbers.size() / groups};
     }
     if (name.change == GgufChange::kNegativeExp || name.change == GgufChange::kTiledNegativeExp ||
