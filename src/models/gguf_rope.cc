@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numbers>
 #include <span>
+#include <utility>
 
 #include "models/gguf_config.h"
 #include "models/rope_config.h"
@@ -95,6 +96,16 @@ Result<double> turning_part_of(const GgufModel& model) {
   return Error{"gguf.value", model.keys().path().native() +
                                  ": tensor rope_freqs.weight: expected ones, then numbers from "
                                  "1e29 on"};
+}
+
+Status add_growing_rope(const GgufFile& file, json::Value& config) {
+  SUBBYTE_TRY(const auto beta, gguf_number(file, "attention.temperature_scale"));
+  json::Value section = config["rope_scaling"];
+  config.erase("rope_scaling");
+  section["rope_theta"] = config["rope_theta"];
+  section["llama_4_scaling_beta"] = beta.value_or(0);
+  config["rope_parameters"] = std::move(section);
+  return {};
 }
 
 std::optional<double> base_of(const Rope& rope) {

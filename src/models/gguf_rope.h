@@ -18,6 +18,10 @@ Status add_turns_rope(const GgufModel& model, std::string_view type, json::Value
 /// much that these stay; 1 where there are none. Code gguf.value for other factors.
 Result<double> turning_part_of(const GgufModel& model);
 
+/// Puts rope_scaling and rope_theta into one section, rope_parameters, with the growth of queries
+/// that attention.temperature_scale says. Code gguf.value.
+Status add_growing_rope(const GgufFile& file, json::Value& config);
+
 /// The base of all frequencies by the second one; nullopt where there is none, as it may be any.
 std::optional<double> base_of(const Rope& rope);
 

@@ -18,6 +18,26 @@ constexpr ModelType kModelTypes[] = {{.name = "glm4_moe_lite",
                                                    .rms_norm_eps = 1e-5,
                                                    .eos = 1}}};
 
+/// Files are those of DeepSeek V3, as which they are read. Their first layers are dense.
+Status complete_gguf(const GgufModel& model, json::Value& config) {
+  SUBBYTE_CHECK(add_latent_sizes(model.keys(), config));
+  const auto dense = config["first_k_dense_replace"].get<uint64_t>();
+  for (uint64_t i = 0; i < config["num_hidden_layers"].get<uint64_t>(); ++i) {
+    config["mlp_layer_types"].push_back(i < dense ? "dense" : "sparse");
+  }
+  config.erase("first_k_dense_replace");
+  return {};
+}
+
+constexpr GgufArchitecture kGguf[] = {{.name = "deepseek2",
+                                       .model_type = "glm4_moe_lite",
+                                       .keys = kLatentGgufKeys,
+                                       .tensors = kLatentGgufTensors,
+                                       .complete = complete_gguf,
+                                       .add_keys = add_latent_gguf_keys,
+                                       .yarn_log = kLatentYarnLog,
+                                       .is_written_only = true}};
+
 constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "mlp_layer_types", kComputed, "", "absent: dense, then sparse"),
     SUBBYTE_CONFIG_KEY("", "first_k_dense_replace", kRefused, "1", "mlp_layer_types says it"),
@@ -55,6 +75,7 @@ constexpr ShapeKeys kShapeKeys[] = {
 }  // namespace
 
 const ModelFamily glm4_moe_lite_family = {.model_types = kModelTypes,
+                                          .gguf = kGguf,
                                           .keys = kKeys,
                                           .shared_keys = {kRoutedExpertKeys, kLatentKeys},
                                           .rope_keys = kLatentRopeKeys,

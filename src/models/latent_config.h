@@ -4,6 +4,7 @@
 
 #include "models/config_keys.h"
 #include "models/expert_config.h"
+#include "models/gguf_architecture.h"
 #include "models/model_shape.h"
 #include "models/step_recorder.h"
 
@@ -55,6 +56,50 @@ Status read_latent(const json::Object& config, ModelConfig& model, LatentConfig&
 /// The step of a family whose own config is a LatentConfig. Routers with sigmoids have a bias that
 /// only chooses.
 void record_latent_step(const ModelConfig& config, StepRecorder& step);
+
+/// GGUF files of such models, with the sides of kv_b apart or joined.
+inline constexpr GgufKeyRule kLatentGgufKeys[] = {
+    {.name = "attention.head_count_kv", .key = "num_key_value_heads", .by_family = true},
+    {.name = "attention.key_length", .key = "qk_nope_head_dim", .by_family = true},
+    {.name = "attention.key_length_mla", .key = "qk_nope_head_dim", .by_family = true},
+    {.name = "attention.value_length", .key = "v_head_dim", .by_family = true},
+    {.name = "attention.value_length_mla", .key = "v_head_dim", .by_family = true},
+    {"attention.q_lora_rank", "q_lora_rank", "null"},
+    {"attention.kv_lora_rank", "kv_lora_rank"},
+    {"rope.dimension_count", "qk_rope_head_dim"},
+    {.name = "rope.scaling.yarn_log_multiplier", .key = "rope_scaling", .by_family = true},
+    {"expert_count", "n_routed_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_count", "n_shared_experts"},
+    {"expert_group_count", "n_group", "1"},
+    {"expert_group_used_count", "topk_group", "1"},
+    {"expert_weights_norm", "norm_topk_prob", "false"},
+    {"expert_weights_scale", "routed_scaling_factor", "1.0", true},
+    {"leading_dense_block_count", "first_k_dense_replace", "0"},
+    {.name = "expert_gating_func", .key = "scoring_func", .by_family = true},
+};
+inline constexpr GgufTensorRule kLatentGgufTensors[] = {
+    {"attn_q_a", "self_attn.q_a_proj"},
+    {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+    {"attn_q_b", "self_attn.q_b_proj"},
+    {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+    {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+    {"attn_kv_b", "self_attn.kv_b_proj"},
+    {"attn_k_b", "self_attn.k_b_proj", GgufChange::kHeads},
+    {"attn_v_b", "self_attn.v_b_proj", GgufChange::kHeads},
+};
+/// GgufArchitecture::yarn_log of converters.
+inline constexpr double kLatentYarnLog = 0.1;
+
+/// Adds the sizes of heads, which files whose sides of kv_b are apart say beside those of latents,
+/// and mscale_all_dim. Code gguf.value.
+Status add_latent_sizes(const GgufFile& file, json::Value& config);
+
+/// Its inverse: adds keys of models whose own config is a LatentConfig. Latents are the keys and
+/// values of one head there.
+void add_latent_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model,
+                          GgufKeys& keys);
 
 /// Keys of shapes with latent attention, and of their tiny ones.
 inline constexpr ShapeKeys kLatentShape = {

@@ -5,6 +5,7 @@
 
 #include "models/config_keys.h"
 #include "models/gguf_config.h"
+#include "models/gguf_rope.h"
 #include "models/model_family.h"
 #include "models/rope_config.h"
 #include "models/step_recorder.h"
@@ -54,17 +55,11 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {.name = kGgufLog, .key = "rope_parameters", .by_family = true},
 };
 
-/// One section has all that turns heads, and by which queries grow.
 Status complete_third_gguf(const GgufModel& model, json::Value& config) {
-  SUBBYTE_TRY(const auto beta, gguf_number(model.keys(), kGgufBeta));
   SUBBYTE_TRY(const auto log, gguf_number(model.keys(), kGgufLog));
-  json::Value section = config["rope_scaling"];
-  config.erase("rope_scaling");
-  section["rope_theta"] = config["rope_theta"];
-  section["llama_4_scaling_beta"] = beta.value_or(0);
-  section["mscale"] = 1.0;
-  section["mscale_all_dim"] = log.value_or(0);
-  config["rope_parameters"] = std::move(section);
+  SUBBYTE_CHECK(add_growing_rope(model.keys(), config));
+  config["rope_parameters"]["mscale"] = 1.0;
+  config["rope_parameters"]["mscale_all_dim"] = log.value_or(0);
   return complete_gguf(model, config);
 }
 

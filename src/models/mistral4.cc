@@ -2,6 +2,13 @@
 // their positions; after it the first layers, usually none, have a dense block, the others a
 // mixture whose router takes a softmax, beside an expert that every token goes to.
 
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <utility>
+
+#include "models/gguf_config.h"
+#include "models/gguf_rope.h"
 #include "models/latent_config.h"
 #include "models/model_family.h"
 #include "models/rope_config.h"
@@ -23,6 +30,42 @@ constexpr ModelType kModelTypes[] = {{.name = "mistral4",
     "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
     "llama_4_scaling_beta": 0.1})",
                                                    .eos = 2}}};
+
+constexpr std::string_view kGgufBeta = "attention.temperature_scale";
+constexpr std::string_view kGgufStep = "attention.temperature_length";
+constexpr auto kGgufKeys = [] {
+  std::array<GgufKeyRule, std::size(kLatentGgufKeys) + 2> all;
+  all[0] = {.name = kGgufBeta, .key = "rope_parameters", .by_family = true};
+  all[1] = {.name = kGgufStep, .key = "rope_parameters", .by_family = true};
+  std::ranges::copy(kLatentGgufKeys, all.begin() + 2);
+  return all;
+}();
+
+/// Queries grow after as many positions as YaRN counts.
+Status complete_gguf(const GgufModel& model, json::Value& config) {
+  const GgufFile& file = model.keys();
+  SUBBYTE_CHECK(add_latent_sizes(file, config));
+  SUBBYTE_TRY(const auto beta, gguf_number(file, kGgufBeta));
+  SUBBYTE_TRY(const auto step, gguf_integer(file, kGgufStep));
+  SUBBYTE_TRY(const auto original, gguf_integer(file, "rope.scaling.original_context_length"));
+  if (beta.value_or(0) == 0 || step == original) return add_growing_rope(file, config);
+  return file.error("gguf.value", gguf_key_in(file, kGgufStep), "what YaRN counts from");
+}
+
+void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model, GgufKeys& keys) {
+  const QueryScale& scale = model.own.as<LatentConfig>().query_scale;
+  add_latent_gguf_keys(architecture, model, keys);
+  keys.number(architecture.key(kGgufBeta), scale.beta);
+  keys.whole(architecture.key(kGgufStep), static_cast<uint32_t>(scale.step));
+}
+
+constexpr GgufArchitecture kGguf[] = {{.name = "mistral4",
+                                       .model_type = "mistral4",
+                                       .keys = kGgufKeys,
+                                       .tensors = kLatentGgufTensors,
+                                       .complete = complete_gguf,
+                                       .add_keys = add_gguf_keys,
+                                       .yarn_log = kLatentYarnLog}};
 
 constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "",
@@ -80,6 +123,7 @@ constexpr ShapeKeys kShapeKeys[] = {
 }  // namespace
 
 const ModelFamily mistral4_family = {.model_types = kModelTypes,
+                                     .gguf = kGguf,
                                      .keys = kKeys,
                                      .shared_keys = {kRoutedExpertKeys, kLatentKeys},
                                      .rope_keys = kRopeKeys,

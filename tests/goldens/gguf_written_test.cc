@@ -171,7 +171,8 @@ constexpr Written kWritten[] = {{"llama3-bf16", "BF16"},        {"llama2-biases-
                                 {"gemma4-inputs-bf16", "BF16"}, {"gemma4-moe-bf16", "BF16"},
                                 {"deepseek-v2-bf16", "BF16"},   {"hunyuan-moe-bf16", "BF16"},
                                 {"gpt-oss-mxfp4", "MXFP4"},     {"llmcompressor-mxfp4", "MXFP4"},
-                                {"modelopt-nvfp4", "NVFP4"},    {"gptqmodel-short-group", "Q4_0"}};
+                                {"modelopt-nvfp4", "NVFP4"},    {"gptqmodel-short-group", "Q4_0"},
+                                {"glm4-moe-lite-bf16", "BF16"}};
 
 INSTANTIATE_TEST_SUITE_P(Goldens, GgufWritten, ::testing::ValuesIn(kWritten), NamedByValue());
 INSTANTIATE_TEST_SUITE_P(Goldens, GgufWrittenTwice, ::testing::ValuesIn(kWritten), NamedByValue());
@@ -213,15 +214,16 @@ TEST(GgufWrites, what_config_leaves_out) {
   constexpr Case kCases[] = {
       {"gpt-oss-mxfp4", R"({"num_experts_per_tok": null, "experts_per_token": 2})"},
       {"gpt-oss-mxfp4", R"({"sliding_window": null})"},
-      {"granite-bf16", R"({"attention_multiplier": null})"},
-      {"granite-bf16", R"({"logits_scaling": null})"},
+      {"granite-bf16", R"({"attention_multiplier": null, "logits_scaling": null})"},
       {"granitemoe-bf16", R"({"num_experts_per_tok": null})"},
       {"ernie4_5-moe-bf16", R"({"moe_norm_min": null, "moe_k": null, "num_experts_per_tok": 2})"},
       {"ernie4_5-moe-bf16", R"({"moe_norm_min": null, "moe_layer_interval": null})"},
       {"ernie4_5-moe-bf16", R"({"moe_norm_min": null, "moe_layer_start_index": null})"},
       {"glm4-moe-bf16", R"({"n_group": 1, "topk_group": 1, "norm_topk_prob": null})"},
       {"glm4-moe-bf16", R"({"n_group": 1, "topk_group": 1, "first_k_dense_replace": null})"},
-      {"cohere2-bf16", R"({"sliding_window": null})"},
+      {"cohere2-bf16", R"({"sliding_window": null, "logit_scale": null, "layer_norm_eps": null})"},
+      {"granitemoehybrid-bf16", R"({"attention_multiplier": null})"},
+      {"mistral4-bf16", R"({"rope_parameters": null})"},
       {"exaone4-bf16", R"({"sliding_window": null})"},
       {"olmo3-bf16", R"({"sliding_window": null})"}};
   const TempDir folder;

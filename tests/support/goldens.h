@@ -66,7 +66,7 @@ inline constexpr const char* kGgufGoldens[] = {
     "minimax-m2",     "lfm2moe",       "granitemoe",    "granitehybrid", "nemotron_h",
     "nemotron_h_moe", "gemma4",        "gemma4-inputs", "deepseek2",     "deepseek2-softmax",
     "mistral3",       "exaone4",       "nemotron",      "cohere2",       "ernie4_5-moe",
-    "hunyuan-moe",    "llama4"};
+    "hunyuan-moe",    "llama4",        "mistral4"};
 
 inline std::filesystem::path golden_folder(std::string_view name) {
   return std::filesystem::path(kTestData) / "goldens" / name;

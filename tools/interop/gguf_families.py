@@ -68,7 +68,7 @@ def add_metadata(writer, arch, config):
         writer.add_expert_shared_count(config.moe_num_shared_experts)
         writer.add_leading_dense_block_count(config.moe_layer_start_index)
         writer.add_interleave_moe_layer_step(config.moe_layer_interval)
-    if arch == "deepseek2":
+    if arch in ("deepseek2", "mistral4"):
         add_latents(writer, config)
     if arch in GATED_BY_SIGMOIDS:
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
@@ -142,10 +142,14 @@ def add_latents(writer, config):
     writer.add_expert_group_count(config.n_group)
     writer.add_expert_group_used_count(config.topk_group)
     writer.add_expert_weights_scale(config.routed_scaling_factor)
-    if config.model_type != "deepseek_v2":
+    if config.model_type == "deepseek_v3":
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    if config.model_type != "deepseek_v2":
         writer.add_expert_weights_norm(config.norm_topk_prob)
     rope = config.rope_parameters
+    if "llama_4_scaling_beta" in rope:
+        writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+        writer.add_attn_temperature_length(rope["original_max_position_embeddings"])
     if rope["rope_type"] == "yarn":
         writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
 

@@ -33,7 +33,8 @@ DELTA_NETS = (*TILED, "qwen3next")
 # Those whose metadata and tensors gguf_families.py knows.
 FAMILIES = ("qwen2moe", "glm4moe", "minimax-m2", "lfm2moe", "granitemoe", "granitehybrid",
             "nemotron_h", "nemotron_h_moe", "gemma4", "deepseek2", "exaone4", "mistral3",
-            "ernie4_5-moe", "hunyuan-moe", "llama4")
+            "ernie4_5-moe", "hunyuan-moe", "llama4", "mistral4")
+LATENT = ("deepseek2", "mistral4")
 # Those whose heads, and what else all have, it says, too.
 OWN_HEADS = ("nemotron_h", "nemotron_h_moe", "granitehybrid", "gemma4")
 ONE_MORE = ("gemma2", "gemma3", "nemotron", *DELTA_NETS)
@@ -81,7 +82,7 @@ def add_metadata(writer, arch, config):
         writer.add_layer_norm_rms_eps(config.norm_eps)
         writer.add_shortconv_l_cache(config.conv_L_cache)
     elif arch not in OWN_HEADS:
-        if arch != "deepseek2":
+        if arch not in LATENT:
             writer.add_head_count_kv(config.num_key_value_heads)
         if arch in ("nemotron", "cohere2"):
             writer.add_layer_norm_eps(getattr(config, "norm_eps", None) or config.layer_norm_eps)
@@ -91,7 +92,7 @@ def add_metadata(writer, arch, config):
         gguf_families.add_metadata(writer, arch, config)
         return
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    if size * heads != config.hidden_size and arch not in ("gemma4", "deepseek2"):
+    if size * heads != config.hidden_size and arch not in ("gemma4", *LATENT):
         writer.add_key_length(size)
         writer.add_value_length(size)
     if arch in FAMILIES or config.model_type == "mixtral":
@@ -104,7 +105,7 @@ def add_metadata(writer, arch, config):
     rope = rope_of(config)
     writer.add_rope_freq_base(rope["rope_theta"] * rope.get("alpha", 1) ** (size / (size - 2)))
     part = rope.get("partial_rotary_factor", 1.0)
-    if arch != "deepseek2":
+    if arch not in LATENT:
         writer.add_rope_dimension_count(int(part * size))
     if rope["rope_type"] in ("linear", "yarn"):
         writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))

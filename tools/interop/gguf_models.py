@@ -304,6 +304,12 @@ def deepseek_v3():
         **YARN, "mscale": 1.0, "mscale_all_dim": 1.0})
 
 
+def mistral4():
+    return tiny.mistral4(num_hidden_layers=2, rope_parameters={
+        **YARN, "original_max_position_embeddings": 8, "mscale": 1.0, "mscale_all_dim": 1.0,
+        "llama_4_scaling_beta": 0.5})
+
+
 def ministral3():
     return tiny.family("Ministral3", 20, **ONE, tie_word_embeddings=False, rope_parameters={
         **YARN, "original_max_position_embeddings": 8, "mscale": 1.0, "mscale_all_dim": 1.0,
@@ -362,6 +368,7 @@ FILES = {
     "deepseek2": ("deepseek2", "deepseek-v3", steady(deepseek_v3)),
     "deepseek2-softmax": ("deepseek2", "deepseek-llm", steady(deepseek_v2)),
     "mistral3": ("mistral3", "tekken", steady(ministral3)),
+    "mistral4": ("mistral4", "tekken", steady(mistral4)),
     "exaone4": ("exaone4", "exaone4", steady(tiny.exaone4)),
     "qwen2moe": ("qwen2moe", "qwen2", mixture(
         mixtures.qwen2_moe, mlp_only_layers=[], num_experts=3, tie_word_embeddings=False)),
