@@ -48,7 +48,9 @@ def llama_cpp(path, prompts):
         answer = server.handle_completions({
             "prompt": prompt, "n_predict": 1, "n_probs": 4096, "temperature": 0.0,
             "cache_prompt": False})
-        tokens = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+        # Of a token that ends a text it says nothing.
+        logprobs = answer["choices"][0]["logprobs"] or {"content": [{"top_logprobs": []}]}
+        tokens = logprobs["content"][0]["top_logprobs"]
         found.append({token["id"]: token["logprob"] for token in tokens})
     return found
 
