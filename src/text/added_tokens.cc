@@ -52,8 +52,10 @@ std::size_t space_at_start(std::string_view text) {
 
 AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
   std::ranges::stable_sort(tokens_, {}, &AddedToken::content);
-  const auto twins = std::ranges::unique(tokens_, {}, &AddedToken::content);
-  tokens_.erase(twins.begin(), twins.end());
+  const auto are_twins = [](const AddedToken& one, const AddedToken& other) {
+    return one.content == other.content;
+  };
+  tokens_.erase(std::unique(tokens_.begin(), tokens_.end(), are_twins), tokens_.end());
   for (const AddedToken& token : tokens_) {
     begins_[static_cast<unsigned char>(token.content[0])] = true;
   }

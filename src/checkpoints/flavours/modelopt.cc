@@ -141,7 +141,7 @@ Status read_quantized_layers(const json::Object& from, QuantizationConfig& confi
 template <typename T>
 void keep_one_of_each(std::vector<T>& values) {
   std::ranges::sort(values);
-  values.erase(std::ranges::unique(values).begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
 }
 
 std::string_view name_of(ModeloptWeights weights) {
