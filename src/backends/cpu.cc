@@ -7,7 +7,6 @@
 #include "kernels/cpu/blocks.h"
 #include "kernels/cpu/linear.h"
 #include "matrix/given_matrix.h"
-#include "matrix/zero_points.h"
 #include "subbyte/products.h"
 
 namespace subbyte {
@@ -106,7 +105,7 @@ std::string Cpu::isa() const {
 
 Status Cpu::check(const MatrixView& weights) const {
   SUBBYTE_CHECK(check_matrix(weights));
-  return check_linear(*execution_, for_host_kernels(Matrix{weights, {}}).view);
+  return check_linear(*execution_, weights);
 }
 
 Result<PreparedWeights> Cpu::prepare(const Matrix& matrix) {

@@ -1,7 +1,5 @@
 #include "device/host_weights.h"
 
-#include <array>
-#include <cstring>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -10,53 +8,34 @@
 #include "kernels/cpu/blocks.h"
 #include "kernels/cpu/check_linear.h"
 #include "kernels/cpu/execution.h"
-#include "matrix/recast.h"
 #include "matrix/zero_points.h"
 
 namespace subbyte::device {
 namespace {
 
-bool is_signed(Format element) {
-  return element >= Format::kI2 && element <= Format::kI8;
-}
-
-bool is_unsigned(Format element) {
-  return element >= Format::kU2 && element <= Format::kU8;
-}
-
-/// `count` equal zero points of so many bytes; all callers share one buffer, which grows.
-std::shared_ptr<const std::byte> equal_zeros(int value, int width, std::size_t count) {
+/// `size` bytes of zero; all callers share one buffer, which grows.
+std::shared_ptr<const std::byte> shared_zeros(std::size_t size) {
   struct Zeros {
     std::shared_ptr<std::byte[]> bytes;
     std::size_t size = 0;
   };
   static std::mutex& mutex = *new std::mutex;
-  static auto& all = *new std::array<std::array<Zeros, 256>, 2>;
+  static Zeros& zeros = *new Zeros;
   const std::lock_guard lock(mutex);
-  Zeros& zeros = all[width == 2 ? 1 : 0][static_cast<std::size_t>(value)];
-  if (zeros.size < count) {
-    zeros = {allocate_bytes(count * width), count};
-    const auto number = static_cast<uint16_t>(value);
-    for (std::size_t i = 0; i < count; ++i) {
-      std::memcpy(zeros.bytes.get() + i * width, &number, static_cast<std::size_t>(width));
-    }
-  }
+  if (zeros.size < size) zeros = {allocate_bytes(size), size};
   return {zeros.bytes, zeros.bytes.get()};
 }
 
-/// Integers without zero points get those that they mean.
+/// Unsigned integers without zero points get those of 0.
 void add_zeros(HostWeights& ready) {
   MatrixView& view = ready.main;
   const Format element = view.format.element;
   if (is_dense(view.format) || view.format.zero != Zero::kNone) return;
-  if (!is_signed(element) && !is_unsigned(element)) return;
-  const int bits = info(element).bits;
-  const int width = bits == 8 ? 2 : 1;
-  const auto count = static_cast<std::size_t>(view.rows * view.groups());
-  auto zeros = equal_zeros(is_signed(element) ? 1 << (bits - 1) : 0, width, count);
-  view.format.element = unsigned_element(element);
-  view.format.zero = bits == 8 ? Zero::kU16 : Zero::kU8;
-  view.zeros = {zeros.get(), count * static_cast<std::size_t>(width)};
+  if (element < Format::kU2 || element > Format::kU8) return;
+  view.format.zero = element == Format::kU8 ? Zero::kU16 : Zero::kU8;
+  const auto size = static_cast<std::size_t>(view.rows * view.zero_row_bytes());
+  auto zeros = shared_zeros(size);
+  view.zeros = {zeros.get(), size};
   ready.owners.push_back(std::move(zeros));
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // Weights as products on the CPU read them, from any canonical matrix:
 //
-//   formats with a kernel   as they are; integers get the zero points that they mean
+//   formats with a kernel   as they are; unsigned integers get zero points
 //   5 to 7 bits             in bytes, which are the same numbers
 //   float zero points       W x = (codes * scales) x + offsets * (sums of x over each group)
 //   all else                dequantized once to f32, four bytes a weight

@@ -87,10 +87,6 @@ Matrix with_whole_bytes(Matrix matrix) {
   return matrix;
 }
 
-Matrix for_host_kernels(Matrix matrix) {
-  return with_zero_points(std::move(matrix));
-}
-
 Matrix without_zero_points(Matrix matrix) {
   MatrixView& view = matrix.view;
   const auto found = std::ranges::find(kUnsigned, view.format.element);

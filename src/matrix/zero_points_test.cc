@@ -62,10 +62,6 @@ TEST(ZeroPoints, five_to_seven_bits_become_bytes_of_the_same_weights) {
         }
       }
     }
-    const Matrix host = for_host_kernels(i);
-    EXPECT_EQ(host.view.format.zero, element == Format::kI8 ? Zero::kU16 : Zero::kU8);
-    EXPECT_EQ(host.view.codes.data(), i.view.codes.data());
-    EXPECT_EQ(info(host.view.format.element).min, 0);
   }
 }
 

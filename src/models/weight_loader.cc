@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <set>
 
 #include "base/quote.h"
 #include "matrix/alternate_rows.h"
 #include "matrix/codebook.h"
-#include "matrix/zero_points.h"
 #include "models/head_bits.h"
 #include "models/latent_weights.h"
 
@@ -147,17 +147,9 @@ Result<Matrix> WeightLoader::import_one(const FoundTensor& tensor, std::size_t i
   read_tensors_.insert(read_tensors_.end(), info.tensors.begin(), info.tensors.end());
   if (reads_ != Reads::kAll) {
     if (reads_ == Reads::kScales) SUBBYTE_CHECK(check_module_scales(context_, info));
-    const Matrix row = for_host_kernels(outline(info.format, 1, info.cols));
-    return outline(row.view.format, info.rows, info.cols);
+    return outline(info.format, info.rows, info.cols);
   }
-  SUBBYTE_TRY(auto imported, import_matrix(context_, matrix.module));
-  return for_backend(std::move(imported));
-}
-
-/// What the kernels of the host read; others take symmetric integers as they are.
-Matrix WeightLoader::for_backend(Matrix imported) const {
-  const bool on_host = backend_->memory() == nullptr;
-  return on_host ? for_host_kernels(std::move(imported)) : std::move(imported);
+  return import_matrix(context_, matrix.module);
 }
 
 Result<std::vector<Matrix>> WeightLoader::import_modules(const FoundTensor& tensor) {
@@ -174,7 +166,7 @@ Result<std::vector<Matrix>> WeightLoader::import_modules(const FoundTensor& tens
     bytes += info.bytes();
     if (modules.size() < at_once && i + 1 < count) continue;
     SUBBYTE_TRY(auto imported, import_matrices(context_, modules));
-    for (Matrix& matrix : imported) matrices.push_back(for_backend(std::move(matrix)));
+    std::ranges::move(imported, std::back_inserter(matrices));
     report(std::exchange(bytes, 0));
     modules.clear();
   }

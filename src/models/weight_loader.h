@@ -50,7 +50,6 @@ class WeightLoader {
   Result<Matrix> import_one(const FoundTensor& tensor, std::size_t idx);
   /// Those of all modules of the experts of a layer, which are small and many.
   Result<std::vector<Matrix>> import_modules(const FoundTensor& tensor);
-  Matrix for_backend(Matrix imported) const;
   Result<std::vector<Matrix>> import_all(const FoundTensor& tensor, std::size_t idx);
   Result<Matrix> with_head_bits(Matrix matrix, const FileTensor& tensor);
   Result<std::vector<float>> numbers(const FileVector& vector);

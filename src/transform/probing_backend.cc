@@ -1,7 +1,6 @@
 #include "transform/probing_backend.h"
 
 #include "matrix/float_rows.h"
-#include "matrix/zero_points.h"
 #include "models/model_family.h"
 
 namespace subbyte {
@@ -23,11 +22,8 @@ Status ProbingBackend::quantize(std::vector<Matrix>& matrices) {
   for (Matrix& matrix : matrices) {
     const FloatRows rows(matrix.view);
     const RowReader read_row = [&](int64_t row, float* out) { rows.row(row, out); };
-    SUBBYTE_TRY(Matrix quantized,
-                format_.quantize({matrix.view.rows, matrix.view.cols, read_row, 0}, form_,
-                                 backend_.host()));
-    matrix = backend_.memory() == nullptr ? for_host_kernels(std::move(quantized))
-                                          : std::move(quantized);
+    SUBBYTE_TRY(matrix, format_.quantize({matrix.view.rows, matrix.view.cols, read_row, 0}, form_,
+                                         backend_.host()));
   }
   return {};
 }

@@ -13,7 +13,6 @@
 #include "checkpoints/modules.h"
 #include "checkpoints/unread_parts.h"
 #include "foreign_layouts/ggml_types.h"
-#include "matrix/zero_points.h"
 #include "models/checkpoint.h"
 #include "models/model.h"
 #include "verify/refusals.h"
@@ -25,15 +24,12 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kUsualStepTokens = 512;  // of a prompt, on CPUs
 
-/// Bytes of the matrices as for_host_kernels() has them.
+/// Bytes of the matrices as they are in memory, not in blocks of the file.
 uint64_t host_bytes(const ModuleInfo& info) {
   if (is_dense(info.format)) return info.bytes();
-  Matrix row;
-  row.view.format = info.format;
-  row.view.rows = 1;
-  row.view.cols = info.cols;
-  row = for_host_kernels(std::move(row));
-  const MatrixView& view = row.view;
+  MatrixView view;
+  view.format = info.format;
+  view.cols = info.cols;
   const int64_t bytes = view.row_bytes() + view.scale_row_bytes() + view.zero_row_bytes();
   return static_cast<uint64_t>(info.experts * info.rows * bytes);
 }

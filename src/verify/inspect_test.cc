@@ -75,18 +75,18 @@ TEST_F(Inspect, says_whether_texts_can_be_generated) {
 }
 
 /// Codes as the file has them, a byte for each small scale and offset, factors of F16 for 256 of
-/// them, and a byte for each zero point of integers without an offset.
+/// them.
 TEST_F(Inspect, says_how_much_memory_blocks_of_ggml_take) {
   const auto found = inspect(fs::path(kTestData) / "gguf/types-k/model.gguf", pool_);
   ASSERT_TRUE(found.ok()) << found.error().message;
-  const uint64_t of_256 = 96 * (128 + 16 + 4)         // Q4_K
-                          + 32 * (192 + 16 + 2 + 16)  // Q6_K
-                          + 16 * (160 + 16 + 4)       // Q5_K
-                          + 16 * (96 + 16 + 2 + 16)   // Q3_K
-                          + 32 * (64 + 32 + 4)        // Q2_K
-                          + 32 * (128 + 8 + 2);       // IQ4_XS
-  const uint64_t of_32 = 256 * (20 + 2 + 1)           // Q5_0
-                         + 256 * (16 + 2);            // IQ4_NL
+  const uint64_t of_256 = 96 * (128 + 16 + 4)    // Q4_K
+                          + 32 * (192 + 16 + 2)  // Q6_K
+                          + 16 * (160 + 16 + 4)  // Q5_K
+                          + 16 * (96 + 16 + 2)   // Q3_K
+                          + 32 * (64 + 32 + 4)   // Q2_K
+                          + 32 * (128 + 8 + 2);  // IQ4_XS
+  const uint64_t of_32 = 256 * (20 + 2)          // Q5_0
+                         + 256 * (16 + 2);       // IQ4_NL
   const uint64_t norms = (3 * 256 + 2 * 16) * 4;
   EXPECT_EQ(found->gguf->memory_bytes, of_256 + of_32 + norms);
 }

@@ -11,7 +11,6 @@
 #include <numeric>
 
 #include "formats/weight_format.h"
-#include "matrix/zero_points.h"
 #include "model_on_gpu.h"
 #include "ops/recorder.h"
 #include "support/random_matrix.h"
@@ -205,10 +204,6 @@ enum class Use : uint8_t { kLinear, kGated, kHead };
 /// The logits of `tokens` that this gives, or why it is refused.
 Result<std::vector<float>> run(Backend& backend, const MatrixView& first, const MatrixView& second,
                                Use use, int64_t num_tokens) {
-  const bool on_host = backend.memory() == nullptr;
-  const auto matrix = [&](const MatrixView& view) {
-    return on_host ? with_zero_points(unowned(view)) : unowned(view);
-  };
   constexpr int64_t kVocab = 24;
   const int64_t rows = first.rows;
   const WeightFormat dense = {kF32, kNone, Zero::kNone, 0};
@@ -216,8 +211,8 @@ Result<std::vector<float>> run(Backend& backend, const MatrixView& first, const 
   const RandomMatrix stream = random_matrix(dense, kVocab, rows, Contents::kReal, 2);
   const RandomMatrix head = random_matrix(dense, kVocab, rows, Contents::kReal, 3);
   std::vector<Matrix> both;
-  both.push_back(matrix(first));
-  if (use == Use::kGated) both.push_back(matrix(second));
+  both.push_back(unowned(first));
+  if (use == Use::kGated) both.push_back(unowned(second));
   SUBBYTE_TRY(const Weight weight, backend.upload_joined(std::move(both)));
   SUBBYTE_TRY(const Weight table_weight, backend.upload(unowned(table.view)));
   SUBBYTE_TRY(const Weight stream_weight, backend.upload(unowned(stream.view)));

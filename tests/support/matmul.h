@@ -32,7 +32,7 @@ inline WeightFormat format_of(const cpu::MatmulKernel& kernel, int64_t group_siz
     const bool is_u2 = kernel.element == Format::kU2;
     format.scale = is_u2 ? Format::kU4 : Format::kU6;
     format.zero = is_u2 ? Zero::kOffsetU4 : Zero::kOffsetU6;
-  } else if (kernel.element != Format::kU6) {
+  } else if (kernel.element != Format::kI6) {
     format.scale = Format::kI6;
   }
   return format;

@@ -19,6 +19,9 @@ inline bool has_exact_bf16(Format element) {
     case Format::kU2:
     case Format::kU3:
     case Format::kU4:
+    case Format::kI2:
+    case Format::kI3:
+    case Format::kI4:
     case Format::kE2M1:
     case Format::kNFL2:
     case Format::kIQ4:

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/cpu_features.h"
+#include "matrix/recast.h"
 #include "support/compare.h"
 #include "support/random_matrix.h"
 
@@ -65,8 +66,8 @@ TEST(AllKernels, multiply_the_same_formats_each_once) {
     for (const MatmulKernel& kernel : kernels->matmuls) {
       formats.insert(to_string(WeightFormat{kernel.element, kernel.scale, kernel.zero, 32}));
     }
-    EXPECT_EQ(formats.size(), 64) << kernels->name;
-    EXPECT_EQ(kernels->matmuls.size(), 64) << kernels->name;
+    EXPECT_EQ(formats.size(), 85) << kernels->name;
+    EXPECT_EQ(kernels->matmuls.size(), 85) << kernels->name;
     for (const MatmulKernel& kernel : all_kernels().back()->matmuls) {
       EXPECT_TRUE(
           formats.count(to_string(WeightFormat{kernel.element, kernel.scale, kernel.zero, 32})));
@@ -152,7 +153,7 @@ std::string_view gemv_of(std::string_view isa, Format element) {
 }
 
 Names names_of(std::string_view isa, const MatmulKernel& kernel) {
-  const Format element = kernel.element;
+  const Format element = unsigned_element(kernel.element);
   const bool dense = kernel.scale == Format::kNone;
   const std::string_view gemv = gemv_of(isa, element);
   if (isa == "amx") {
@@ -189,15 +190,16 @@ TEST(ChooseVariant, obeys_the_precision_and_keeps_to_one_variant_where_batches_m
         return choose_variant(*kernels, kernel, weights, m, precision, invariant).name;
       };
       const Names names = names_of(kernels->name, kernel);
+      const Format codes = unsigned_element(kernel.element);
       for (const int64_t m : {1, 4, 5, 512}) {
         EXPECT_EQ(chosen(m, Precision::kF32, true), names.invariant) << kernels->name;
         EXPECT_EQ(chosen(m, Precision::kBF16, true), names.invariant_bf16) << kernels->name;
         EXPECT_EQ(chosen(m, Precision::kInt8, true), names.invariant_int8) << kernels->name;
       }
-      const std::string_view gemv = gemv_of(kernels->name, kernel.element);
+      const std::string_view gemv = gemv_of(kernels->name, codes);
       EXPECT_EQ(chosen(1, Precision::kF32, false), gemv) << kernels->name;
       EXPECT_EQ(chosen(1, Precision::kBF16, false), gemv) << kernels->name;
-      const bool one_in_bytes = kernels->name == "avx2" && has_bytes_on_avx2(kernel.element);
+      const bool one_in_bytes = kernels->name == "avx2" && has_bytes_on_avx2(codes);
       EXPECT_EQ(chosen(1, Precision::kInt8, false), one_in_bytes ? "gemv/int8" : gemv)
           << kernels->name;
       EXPECT_EQ(chosen(65, Precision::kF32, false), names.f32) << kernels->name;
@@ -393,7 +395,7 @@ TEST(ChooseVariant, takes_int8x3_for_one_or_two_tokens_without_dot_products) {
 TEST(ChooseVariant, takes_bytes_for_every_m_without_dot_products) {
   if (!is_compiled_in("avx2")) GTEST_SKIP() << "this build has no kernels for avx2";
   const WeightFormat q4_k = {Format::kU4, Format::kU6, Zero::kOffsetU6, 32};
-  const WeightFormat q6_k = {Format::kU6, Format::kI8, Zero::kU8, 16};
+  const WeightFormat q6_k = {Format::kI6, Format::kI8, Zero::kNone, 16};
   for (const WeightFormat& format : {q4_k, q6_k}) {
     EXPECT_EQ(chosen_of("avx2", format, 1, Precision::kInt8).name, "gemv/int8");
     EXPECT_EQ(chosen_of("avx2", format, 4, Precision::kInt8).name, "gemv/int8");

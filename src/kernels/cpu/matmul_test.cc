@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "matrix/recast.h"
 #include "support/compare.h"
 #include "support/matmul.h"
 #include "support/matmul_bounds.h"
@@ -349,8 +350,9 @@ TEST_P(ByteMatmul, products_of_bytes_are_exact) {
                                 << ", group " << group << ": " << result.message;
           }
         }
-        const bool short_codes = format.element == Format::kU2 || format.element == Format::kU3 ||
-                                 format.element == Format::kU7;
+        const Format codes = unsigned_element(format.element);
+        const bool short_codes =
+            codes == Format::kU2 || codes == Format::kU3 || codes == Format::kU7;
         const bool expected = kernels->name == "avx512vnni" || kernels->name == "avx512bf16" ||
                               (kernels->name == "avx2" && !short_codes);
         EXPECT_EQ(takes_bytes, expected) << kernels->name;
@@ -398,7 +400,7 @@ INSTANTIATE_TEST_SUITE_P(AllButCodebooks, ExactMatmul,
                          })),
                          kernel_name);
 bool has_bytes(const MatmulKernel& kernel) {
-  switch (kernel.element) {
+  switch (unsigned_element(kernel.element)) {
     case Format::kU2:
     case Format::kU3:
     case Format::kU4:

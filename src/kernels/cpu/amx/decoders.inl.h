@@ -163,10 +163,10 @@ struct CodebookTables {
 
 /// Tables of codes whose scales multiply sums: integers by their zero points, others by their
 /// codebook.
-template <Format kElement, int kSplits, int kTables>
+template <class Weight, int kSplits, int kTables>
 using UnscaledTables =
-    std::conditional_t<Element<kElement>::kCenter != 0, IntegerTables<kElement, kTables>,
-                       CodebookTables<kElement, kSplits>>;
+    std::conditional_t<Weight::kHasZeros, IntegerTables<Weight::kElement, kTables>,
+                       CodebookTables<Weight::kElement, kSplits>>;
 
 /// scale * (element - zero) of each code, rounded.
 template <Format kElement, bool kHasZeros, int kNumSplits, int kTables>
@@ -241,20 +241,21 @@ template <int kStep, int kSplits, class Scaling>
                                      step_floats<kStep % 2, 16>(codes, scaling), to);
 }
 /// Codes of eight bits, kPerStep: groups need not cover blocks.
-template <Format kElement, int kSplits, bool kPerStep, bool kHasOffsets>
+template <class E, Zero kZero, int kSplits, bool kPerStep>
 void decode_bytes(const DecodeTask& task) {
   const float* scales = task.scales;
   const int64_t stride = task.scale_stride;
   const int64_t zeros = staged_half(task.weights.groups);
   const StepGroups groups = task.groups;
   uint8_t* const to = task.to;
-  for_rows_of_block<Element<kElement>>(
+  for_rows_of_block<E>(
       task.weights, task.rows, task.whole_blocks(),
       task.prefetches, [=](int64_t i, const uint8_t* codes) __attribute__((always_inline)) {
-        constexpr auto kCenter = static_cast<float>(Element<kElement>::kCenter) + 0x1p23f;
+        constexpr bool kHasOffsets = is_offset(kZero);
+        constexpr auto kCenter = static_cast<float>(E::kCenter) + 0x1p23f;
         const auto scaling = [=](int step) __attribute__((always_inline)) {
           const float* const at = scales + i * stride + groups.of_step[kPerStep ? step : 0];
-          const float zero = at[zeros];
+          const float zero = kZero != Zero::kNone ? at[zeros] : 0;
           return ByteScaling<kHasOffsets>{
               broadcast(*at), broadcast(kHasOffsets ? kCenter : zero + kCenter), broadcast(zero)};
         };

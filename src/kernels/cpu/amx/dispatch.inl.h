@@ -39,7 +39,7 @@ struct TileVariants {
       if (groups_cover_blocks(weights)) return {&decode_e4m3<E>, &Broadcast::stage, true};
     } else if constexpr (!kNvfp4 && exact_bf16<kElement>() && !is_offset(kZero)) {
       if (groups_cover_blocks(weights)) {
-        return {&decode_tables<UnscaledTables<kElement, 1, 1>>, &Broadcast::stage, true};
+        return {&decode_tables<UnscaledTables<Weight, 1, 1>>, &Broadcast::stage, true};
       }
     }
     return weights_as<1>(weights);
@@ -60,14 +60,11 @@ struct TileVariants {
       if (whole) return {&decode_scaled_e4m3<E, kSplits, false>, &Broadcast::stage, false, kSplits};
       if (steps) return {&decode_scaled_e4m3<E, kSplits, true>, &Broadcast::stage, false, kSplits};
     } else if constexpr (kElement == Format::kU8) {
-      constexpr bool kHasOffsets = is_offset(kZero);
       if (whole) {
-        return {&decode_bytes<kElement, kSplits, false, kHasOffsets>, &Broadcast::stage, false,
-                kSplits};
+        return {&decode_bytes<E, kZero, kSplits, false>, &Broadcast::stage, false, kSplits};
       }
       if (steps) {
-        return {&decode_bytes<kElement, kSplits, true, kHasOffsets>, &Broadcast::stage, false,
-                kSplits};
+        return {&decode_bytes<E, kZero, kSplits, true>, &Broadcast::stage, false, kSplits};
       }
     } else if constexpr (has_vectors<kElement>()) {
       // Four lanes take 32 inputs, of which a row of fewer has one scale for all.
@@ -95,7 +92,8 @@ struct TileVariants {
     if constexpr (kMxfp4) {
       return {&kPackedInt8<Pack>, &few_rows_int8<Mxfp4Codes, Pack>, name};
     } else {
-      return {&kPackedInt8<Pack>, &few_rows_int8<Int8Codes<kElement, Broadcast>, Pack>, name};
+      using Codes = Int8Codes<kElement, Broadcast, kHasZeros>;
+      return {&kPackedInt8<Pack>, &few_rows_int8<Codes, Pack>, name};
     }
   }
   template <int kSplits>

@@ -153,7 +153,7 @@ constexpr int weight_splits() {
 template <class Weight, int kSplitsOfX>
 void few_rows_bf16(const MatmulTask& task) {
   constexpr int kSplits = weight_splits<Weight::kElement, kSplitsOfX>();
-  using Tables = UnscaledTables<Weight::kElement, kSplits, 4>;
+  using Tables = UnscaledTables<Weight, kSplits, 4>;
   using Scaling = typename Weight::Broadcast;
   const Weights& weights = task.weights;
   if (weights.group_size % 64 == 0 || weights.group_size >= weights.cols) {

@@ -191,7 +191,7 @@ class Int8Policy {
 #pragma GCC unroll 8
       for (int64_t r = 0; r < kTileRows; ++r) {
         const Float sum = int_to_float(load_int(ints + 64 * r));
-        Float part = Codes::kHasZeros ? fma(sum, factors, center) : mul(sum, factors);
+        Float part = Codes::kCenter != 0 ? fma(sum, factors, center) : mul(sum, factors);
         if constexpr (Pack::kTiles == 2) {
           part = fma(int_to_float(load_int(ints + kTmmBytes + 64 * r)), low_factors, part);
         }

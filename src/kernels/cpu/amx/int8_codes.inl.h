@@ -15,11 +15,11 @@ constexpr int64_t kStepsOfBlock = kBlockInputs / 32;  // groups of MXFP4
 
 /// Codes as bytes, of inputs 8 q + 2 b and of 8 q + 2 b + 1 for byte b of lane q; what is staged
 /// for each output: `per_row` scales, and as many zero points or what decode() reads.
-template <Format kElement, class Scaling>
+template <Format kElement, class Scaling, bool kZeros>
 struct Int8Codes {
   using Codes = K8Bytes<kElement>;
   static constexpr bool kSigned = false;
-  static constexpr bool kHasZeros = true;
+  static constexpr bool kHasZeros = kZeros;
   static constexpr bool kHasRows = true;  // scales of whole rows
   static constexpr float kCenter = 1 << Codes::kShift;
   static constexpr int kPasses = 1;

@@ -1,9 +1,17 @@
 // Every kernel that an instruction set compiles: one line each. Included inside the namespace of an
 // instruction set, after the mainloops and its Dispatch, which says which variant multiplies when.
 
+/// The codes of iN are those of uN, and its numbers what Element has of them: less their centre.
+constexpr Format codes_of(Format element) {
+  const bool is_signed = element >= Format::kI2 && element <= Format::kI8;
+  constexpr int kApart = static_cast<int>(Format::kI2) - static_cast<int>(Format::kU2);
+  return is_signed ? static_cast<Format>(static_cast<int>(element) - kApart) : element;
+}
+
 template <Format kElementFormat, Format kScaleFormat, Zero kZeroPoint>
 struct Quantized {
-  static constexpr Format kElement = kElementFormat;
+  static constexpr Format kOfMatrix = kElementFormat;
+  static constexpr Format kElement = codes_of(kElementFormat);
   static constexpr Format kScale = kScaleFormat;  // kI8: any of two levels
   static constexpr Zero kZero = kZeroPoint;       // kF32: offsets of any type
   static constexpr bool kHasZeros = kZero != Zero::kNone;
@@ -30,7 +38,7 @@ using Dense = Quantized<kElement, Format::kNone, Zero::kNone>;
 template <class Weight>
 constexpr MatmulKernel make_kernel() {
   MatmulKernel kernel;
-  kernel.element = Weight::kElement;
+  kernel.element = Weight::kOfMatrix;
   kernel.scale = Weight::kScale;
   kernel.zero = Weight::kZero;
   const DispatchTable table = {kernel};
@@ -73,12 +81,33 @@ constexpr MatmulKernel kMatmuls[] = {
     make_kernel<Quantized<Format::kU8, Format::kF16, Zero::kF32>>(),
     make_kernel<Quantized<Format::kU8, Format::kBF16, Zero::kF32>>(),
     make_kernel<Quantized<Format::kU8, Format::kF32, Zero::kF32>>(),
+    make_kernel<Quantized<Format::kI2, Format::kF16, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kI2, Format::kBF16, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kI2, Format::kF32, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kI3, Format::kF16, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kI3, Format::kBF16, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kI3, Format::kF32, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kI4, Format::kF16, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kI4, Format::kBF16, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kI4, Format::kF32, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kI5, Format::kF16, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kI5, Format::kBF16, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kI5, Format::kF32, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kI6, Format::kF16, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kI6, Format::kBF16, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kI6, Format::kF32, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kI7, Format::kF16, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kI7, Format::kBF16, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kI7, Format::kF32, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kI8, Format::kF16, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kI8, Format::kBF16, Zero::kNone>>(),
+    make_kernel<Quantized<Format::kI8, Format::kF32, Zero::kNone>>(),
     make_kernel<Quantized<Format::kU2, Format::kI8, Zero::kF32>>(),
-    make_kernel<Quantized<Format::kU3, Format::kI8, Zero::kU8>>(),
+    make_kernel<Quantized<Format::kI3, Format::kI8, Zero::kNone>>(),
     make_kernel<Quantized<Format::kU4, Format::kI8, Zero::kF32>>(),
     make_kernel<Quantized<Format::kU5, Format::kI8, Zero::kF32>>(),
     make_kernel<Quantized<Format::kU5, Format::kF16, Zero::kF32>>(),
-    make_kernel<Quantized<Format::kU6, Format::kI8, Zero::kU8>>(),
+    make_kernel<Quantized<Format::kI6, Format::kI8, Zero::kNone>>(),
     make_kernel<Quantized<Format::kIQ4, Format::kF16, Zero::kNone>>(),
     make_kernel<Quantized<Format::kIQ4, Format::kI8, Zero::kNone>>(),
     make_kernel<Quantized<Format::kE2M1, Format::kE8M0, Zero::kNone>>(),

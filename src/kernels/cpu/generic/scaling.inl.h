@@ -268,7 +268,7 @@ class GroupScaling {
  public:
   struct Lanes {
     Float scale;
-    Float zero;  // less kCenter; not used without zero points
+    Float zero;  // less kCenter; without zero points it is 0: codes are less kCenter, too
   };
 
   GroupScaling(const Weights& weights, int64_t first_block)
@@ -310,8 +310,6 @@ class GroupScaling {
   void next() { groups_.next(); }
 
  private:
-  static_assert(kHasZeros || kCenter == 0);
-
   Groups groups_;
   int64_t zeros_;  // where zero points are staged
 };
