@@ -123,6 +123,12 @@ inline constexpr Loop kLoops[] = {
      .neighbours = 32,
      .takes_bytes = true,
      .rows_alone = true},
+    {.name = "gemv/int8-k32",
+     .relative = [](const BoundTerms& t) { return rounding_bound(6 + 2 * t.blocks + t.levels); },
+     .half_step = 1.001 / 254,
+     .neighbours = 32,
+     .takes_bytes = true,
+     .rows_alone = true},
     {.name = "gemv/hi-lo",
      .relative =
          [](const BoundTerms& t) {

@@ -200,8 +200,8 @@ TEST(ChooseVariant, obeys_the_precision_and_keeps_to_one_variant_where_batches_m
       EXPECT_EQ(chosen(1, Precision::kF32, false), gemv) << kernels->name;
       EXPECT_EQ(chosen(1, Precision::kBF16, false), gemv) << kernels->name;
       const bool one_in_bytes = kernels->name == "avx2" && has_bytes_on_avx2(codes);
-      EXPECT_EQ(chosen(1, Precision::kInt8, false), one_in_bytes ? "gemv/int8" : gemv)
-          << kernels->name;
+      const std::string_view bytes = codes == Format::kU4 ? "gemv/int8-k32" : "gemv/int8";
+      EXPECT_EQ(chosen(1, Precision::kInt8, false), one_in_bytes ? bytes : gemv) << kernels->name;
       EXPECT_EQ(chosen(65, Precision::kF32, false), names.f32) << kernels->name;
       EXPECT_EQ(chosen(65, Precision::kBF16, false), names.bf16) << kernels->name;
       EXPECT_EQ(chosen(65, Precision::kInt8, false), names.int8) << kernels->name;
@@ -397,8 +397,9 @@ TEST(ChooseVariant, takes_bytes_for_every_m_without_dot_products) {
   const WeightFormat q4_k = {Format::kU4, Format::kU6, Zero::kOffsetU6, 32};
   const WeightFormat q6_k = {Format::kI6, Format::kI8, Zero::kNone, 16};
   for (const WeightFormat& format : {q4_k, q6_k}) {
-    EXPECT_EQ(chosen_of("avx2", format, 1, Precision::kInt8).name, "gemv/int8");
-    EXPECT_EQ(chosen_of("avx2", format, 4, Precision::kInt8).name, "gemv/int8");
+    const std::string_view few = format.group_size == 32 ? "gemv/int8-k32" : "gemv/int8";
+    EXPECT_EQ(chosen_of("avx2", format, 1, Precision::kInt8).name, few);
+    EXPECT_EQ(chosen_of("avx2", format, 4, Precision::kInt8).name, few);
     EXPECT_EQ(chosen_of("avx2", format, 5, Precision::kInt8).name, "dot_gemm/int8");
   }
 }

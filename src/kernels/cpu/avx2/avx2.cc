@@ -17,6 +17,8 @@ namespace {
 //
 #include "kernels/cpu/avx2/int8_products.inl.h"
 //
+#include "kernels/cpu/avx2/int8_k32_products.inl.h"
+//
 #include "kernels/cpu/generic/dot_panels.inl.h"
 //
 #include "kernels/cpu/generic/dot_decoders.inl.h"

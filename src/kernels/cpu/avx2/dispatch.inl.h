@@ -16,23 +16,34 @@ struct Dispatch : DotDispatch {
         constexpr KernelVariant kInt8x3 = each_row<Weight, Int8x3Product<kElement>>();
         table.set(kF32, {{kInt8x3, 2}, {Vectors::kRows, 8}, {Vectors::kGemm}}, kInt8x3);
       }
-      table.set(kInt8, {{byte_rows<Weight>(), 4}, {Panels::kInt8}}, Panels::kInt8);
+      constexpr KernelVariant kRows = byte_rows<Weight, Int8Product<kElement>>();
+      table.set(kInt8, {{kRows, 4}, {Panels::kInt8}}, Panels::kInt8);
+      if constexpr (kElement == Format::kU4) {
+        constexpr KernelVariant kOfK32 = byte_rows<Weight, Int8K32Product>();
+        table.set(kInt8, kWhole, {{kOfK32, 4}, {Panels::kInt8}}, Panels::kInt8);
+        table.set(kInt8, kThirtyTwos, {{kOfK32, 4}, {Panels::kInt8}}, Panels::kInt8);
+      }
     }
   }
 
  private:
-  template <class Weight>
+  template <class Weight, class Product>
   static constexpr KernelVariant byte_rows() {
-    using Product = Int8Product<Weight::kElement>;
-    KernelVariant variant = each_row<Weight, Product>();
-    if constexpr (Weight::kZero == Zero::kF32) {
-      constexpr int kCenter = Weight::E::kCenter;
-      variant.multiply =
-          &Weight::template each_row<Product, OffsetScaling<kCenter, BroadcastGroups>,
-                                     OffsetScaling<kCenter, SpreadGroups>>;
-    }
-    return variant;
+    return {&Product::kLayout, &multiply<Weight, Product>, Product::kName};
   }
+  template <class Weight, class Product>
+  static void multiply(const MatmulTask& task) {
+    constexpr int kInputs = Product::kLaneInputs;
+    groups_cover_blocks<kInputs>(task.weights)
+        ? gemv_any_m<Product, Scaling<Weight, BroadcastGroups<kInputs>>>(task)
+        : gemv_any_m<Product, Scaling<Weight, SpreadGroups<kInputs>>>(task);
+  }
+  /// Offsets as they are.
+  template <class Weight, class Groups>
+  using Scaling =
+      std::conditional_t<Weight::kZero == Zero::kF32, OffsetScaling<Weight::E::kCenter, Groups>,
+                         typename Weight::template Scaling<Groups>>;
+
   /// Sums of four limbs fit into 16 bits where codes are at most 31, but decoding more than four
   /// bits to bytes takes as long as floats.
   template <class Bytes>

@@ -43,6 +43,7 @@ struct Int8Product {
   static constexpr const PackedLayout& kLayout = kPackedInt8;
   static constexpr int64_t kActivationBytes = kInt8BlockBytes;
   static constexpr int64_t kBlockBytes = Bytes::kBits * kLanes;
+  static constexpr int kLaneInputs = 8;
   static constexpr float kFactor = 1;  // Bytes' would let large results overflow on the way
   static constexpr int kRowsManyM = kGemvRowsManyM;
 

@@ -46,6 +46,7 @@ struct HiLoProduct {
   static constexpr const PackedLayout& kLayout = kPackedHiLo;
   static constexpr int64_t kActivationBytes = kHiLoBlockBytes;
   static constexpr int64_t kBlockBytes = E::kBits * kLanes;
+  static constexpr int kLaneInputs = 8;
   static constexpr float kFactor = Bf16Codebook<kElement>::kFactor;
   static constexpr int kRowsManyM = kGemvRowsManyM;
 

@@ -2,8 +2,8 @@
 // More rows are taken four at a time, so that each has the result that it would have alone.
 // Included inside the namespace of an instruction set, after products.inl.h.
 //
-// For each block of 8 * kLanes inputs and each row:
-//   part = Product: sum over the eight inputs of a lane       products.inl.h
+// For each block of 8 * kLanes inputs (32 * kLanes: Int8K32Product) and each row:
+//   part = Product: sum over the inputs of a lane             products.inl.h
 //   acc += scale * (part - zero * sum of the lane's inputs)   scaling.inl.h
 // and when the row is through, the lanes of acc are added in a fixed order (sum4).
 //
@@ -89,33 +89,40 @@ inline int64_t copied_row_bytes(int64_t row_bytes) {
   return (row_bytes + 3 * 64 + 63) / 64 * 64;
 }
 
+template <class Product>
+inline int64_t blocks_of(const Weights& weights) {
+  constexpr int64_t kInputs = Product::kLaneInputs * kLanes;
+  return (weights.cols + kInputs - 1) / kInputs;
+}
+
 /// Where the codes of row n are to be read. Loads of its last block may reach into the rows after
 /// it: finite numbers, which meet inputs of zero. At the end of the rows there are none, so the row
 /// is copied. That is cheaper than a loop of its own for the last block of each row, which took
 /// three times as long as another block.
-template <class Decoder>
+template <class Product>
 inline const uint8_t* readable_row(const MatmulTask& task, int64_t n, uint8_t* copy) {
-  constexpr int64_t kBlockBytes = Decoder::kBits * kLanes;
-  static_assert(kBlockBytes <= 128 && load_bytes<Decoder>() <= 128);
+  constexpr int64_t kLoad = load_bytes<typename Product::Decoder>();
+  constexpr int64_t kRead = kLoad < Product::kBlockBytes ? Product::kBlockBytes : kLoad;
+  static_assert(kRead <= 128);
   const int64_t row_bytes = task.weights.row_bytes;
   const uint8_t* codes = task.weights.codes + n * row_bytes;
-  const int64_t blocks = (task.weights.cols + kBlockInputs - 1) / kBlockInputs;
-  const int64_t read = (blocks - 1) * kBlockBytes + load_bytes<Decoder>();
+  const int64_t read = (blocks_of<Product>(task.weights) - 1) * Product::kBlockBytes + kRead;
   if ((task.row_end - n) * row_bytes >= read) return codes;
   __builtin_memset(copy + row_bytes, 0, 2 * 64);
   __builtin_memcpy(copy, codes, static_cast<unsigned long>(row_bytes));
   return copy;
 }
 
-/// sums[r][m] += all blocks of some rows. kWhole: each has its 8 * kLanes inputs.
+/// sums[r][m] += all blocks of some rows. kWhole: each has all its inputs.
 template <class Product, class Scaling, int kM, int kRows, bool kWhole>
 [[gnu::always_inline]] inline void add_blocks(const MatmulTask& task, RowBytes (&rows)[kRows],
                                               Float* sums) {
   using Decoder = typename Product::Decoder;
   constexpr bool kPads = !kWhole && Decoder::kOrder == InputOrder::kContiguous;
   constexpr int64_t kBlockBytes = Product::kBlockBytes;
-  const int64_t blocks = (task.weights.cols + kBlockInputs - 1) / kBlockInputs;
-  const int last_lanes = lanes_of_block<Decoder::kOrder>(task.weights, blocks - 1);
+  const int64_t blocks = blocks_of<Product>(task.weights);
+  const int last_lanes =
+      lanes_of_block<Decoder::kOrder, Product::kLaneInputs>(task.weights, blocks - 1);
   const float* const codebook = codebook_of<Decoder>(task.weights);
   alignas(64) uint8_t padded[kRows][kPads ? kBlockBytes : 1];
   const uint8_t* x[kM];
@@ -159,13 +166,13 @@ inline void multiply_rows(const MatmulTask& task, const int64_t (&n)[kRows],
     rows[r] = begin_row<Scaling>(weights, n[r], staged + r * staged_floats(weights.groups));
     if constexpr (Decoder::kOrder != InputOrder::kContiguous) {
       rows[r].codes =
-          readable_row<Decoder>(task, n[r], copies + r * copied_row_bytes(weights.row_bytes));
+          readable_row<Product>(task, n[r], copies + r * copied_row_bytes(weights.row_bytes));
     }
   }
   Float sums[kSums];  // [kRows][kM]
 #pragma GCC unroll 16
   for (int i = 0; i < kSums; ++i) sums[i] = zero();
-  if (weights.cols % kBlockInputs == 0) {
+  if (weights.cols % (Product::kLaneInputs * kLanes) == 0) {
     add_blocks<Product, Scaling, kM, kRows, true>(task, rows, sums);
   } else {
     add_blocks<Product, Scaling, kM, kRows, false>(task, rows, sums);

@@ -116,6 +116,7 @@ struct Int8x3Product {
   static constexpr const PackedLayout& kLayout = kPackedInt8x3;
   static constexpr int64_t kActivationBytes = kInt8x3BlockBytes;
   static constexpr int64_t kBlockBytes = Bytes::kBits * kLanes;
+  static constexpr int kLaneInputs = 8;
   static constexpr float kFactor = 1;  // Bytes' would let large results overflow on the way
   // With four, activations are read half as often as with two. M = 4 of them do not fit into the
   // first-level cache, and sums that do not fit into registers cost less than that.

@@ -19,13 +19,13 @@ struct Quantized {
   template <class Groups>
   using Scaling = std::conditional_t<kScale == Format::kNone, DenseScaling,
                                      GroupScaling<E::kCenter, kHasZeros, Groups>>;
-  using Broadcast = Scaling<BroadcastGroups>;
-  using Spread = Scaling<SpreadGroups>;
+  using Broadcast = Scaling<BroadcastGroups<>>;
+  using Spread = Scaling<SpreadGroups<>>;
 
-  template <class Product, class BroadcastScales = Broadcast, class SpreadScales = Spread>
+  template <class Product>
   static void each_row(const MatmulTask& task) {
-    groups_cover_blocks(task.weights) ? gemv_any_m<Product, BroadcastScales>(task)
-                                      : gemv_any_m<Product, SpreadScales>(task);
+    groups_cover_blocks(task.weights) ? gemv_any_m<Product, Broadcast>(task)
+                                      : gemv_any_m<Product, Spread>(task);
   }
   static void gemm(const MatmulTask& task) {
     groups_cover_blocks(task.weights) ? gemm_any_m<E, Broadcast>(task)

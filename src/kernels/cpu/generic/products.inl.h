@@ -13,12 +13,13 @@ concept IsProduct = requires(const uint8_t* p, const typename P::Codes (&codes)[
   requires IsDecoder<typename P::Decoder>;                  // whose load() reads the codes
   requires IsLayout<P::kLayout>;                            // of the activations
   requires(P::kActivationBytes > 0 && P::kBlockBytes > 0);  // of a block of them, and of codes
+  requires(P::kLaneInputs % 8 == 0);                        // of a row in a lane of a block
   requires(P::kFactor > 0);                                 // that results are to be multiplied by
   requires(P::kRowsManyM > 0);  // rows of weights that go through together with M = 3 and 4
   requires(*P::kName != '\0');  // of the variant that multiplies each row of activations so
   { P::codes_at(p, codebook) } -> IsSame<typename P::Codes>;
-  { P::sums(p) } -> IsSame<const float*>;  // where the sums of the runs of 8 lie
-  // part[r][m] = sum over the 8 inputs of a lane of (element - centre) * x
+  { P::sums(p) } -> IsSame<const float*>;  // where the sums of the inputs of each lane lie
+  // part[r][m] = sum over the inputs of a lane of (element - centre) * x
   P::template add<1, 1>(codes, x, part);
 };
 
@@ -33,6 +34,7 @@ struct FloatProduct {
   static constexpr const PackedLayout& kLayout = *kPackedFloats<E>;
   static constexpr int64_t kActivationBytes = kFloatBlockBytes<E>;
   static constexpr int64_t kBlockBytes = E::kBits * kLanes;
+  static constexpr int kLaneInputs = 8;
   static constexpr float kFactor = 1;
   static constexpr int kRowsManyM = kGemvRowsManyM;
 

@@ -62,26 +62,29 @@ inline void copy_block(const Weights& weights, const uint8_t* codes_of_row, int6
   __builtin_memcpy(padded, codes_of_row + b * kBlockBytes, static_cast<unsigned long>(bytes));
 }
 
-/// Lanes that block b of a row has, in runs of 8 inputs or of what kOrder makes of them.
-template <InputOrder kOrder = InputOrder::kK8>
+/// Lanes that block b of a row has, in runs of kLaneInputs or of what kOrder makes of them.
+template <InputOrder kOrder = InputOrder::kK8, int kLaneInputs = 8>
 inline int lanes_of_block(const Weights& weights, int64_t b) {
-  const int64_t inputs = weights.cols - b * kBlockInputs;
-  if (inputs >= kBlockInputs) return kLanes;
+  const int64_t inputs = weights.cols - b * kLaneInputs * kLanes;
+  if (inputs >= kLaneInputs * kLanes) return kLanes;
   if constexpr (kOrder == InputOrder::kFours) return static_cast<int>((inputs + 31) / 32 * 4);
-  return static_cast<int>(inputs / 8);
+  return static_cast<int>((inputs + kLaneInputs - 1) / kLaneInputs);
 }
 
+template <int kLaneInputs = 8>
 inline bool groups_cover_blocks(const Weights& weights) {
   if (kLanes == 1) return true;  // a block is the smallest group
-  return weights.group_size >= weights.cols || weights.group_size % kBlockInputs == 0;
+  return weights.group_size >= weights.cols || weights.group_size % (kLaneInputs * kLanes) == 0;
 }
 
+/// kLaneInputs: what a lane of a block has of each row, 8 but for products that add up more.
+template <int kLaneInputs = 8>
 class BroadcastGroups {
  public:
   BroadcastGroups(const Weights& weights, int64_t first_block) {
     // A group that is the whole row never ends.
     const bool whole_row = weights.group_size >= weights.cols;
-    blocks_ = whole_row ? INT64_MAX : weights.group_size / kBlockInputs;
+    blocks_ = whole_row ? INT64_MAX : weights.group_size / (kLaneInputs * kLanes);
     group_ = first_block / blocks_;
     left_ = blocks_ - first_block % blocks_;
   }
@@ -99,10 +102,11 @@ class BroadcastGroups {
   int64_t left_;  // blocks of this group, the present one included
 };
 
+template <int kLaneInputs = 8>
 class SpreadGroups {
  public:
   SpreadGroups(const Weights& weights, int64_t first_block)
-      : group_lanes_(static_cast<int>(weights.group_size / 8)),
+      : group_lanes_(static_cast<int>(weights.group_size / kLaneInputs)),
         groups_per_block_(kLanes / group_lanes_),
         rest_(kLanes % group_lanes_) {
     first_ = first_block * kLanes / group_lanes_;
