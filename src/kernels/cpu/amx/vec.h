@@ -8,6 +8,7 @@ namespace subbyte::cpu::amx {
 namespace {
 
 // Machines with AMX fill the first level as fast as the second: 3 to 5 % of M = 1.
+constexpr bool kGemvRowsAdjoin = false;
 constexpr int kPrefetchLevel = 1;
 constexpr int64_t kGemvPrefetchDistance = 2048;
 

@@ -12,6 +12,7 @@ namespace subbyte::cpu::avx512vnni {
 namespace {
 
 // As with AMX (amx/vec.h): these processors fill the first level as fast as the second.
+constexpr bool kGemvRowsAdjoin = false;
 constexpr int kPrefetchLevel = 1;
 constexpr int64_t kGemvPrefetchDistance = 2048;
 

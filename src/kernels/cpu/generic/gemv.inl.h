@@ -8,8 +8,9 @@
 // and when the row is through, the lanes of acc are added in a fixed order (sum4).
 //
 // Several rows go through together: they share the loads of x and hide each other's latencies.
-// They lie far apart, in as many equal runs of the thread's range, so that each is one long
-// sequential stream to the hardware's prefetcher.
+// Where kGemvRowsAdjoin they are neighbours, so that codes, scales and zero points are a stream
+// each, which is prefetched in the order of memory: the hardware's prefetcher sees none. Else they
+// lie far apart, in as many equal runs of the thread's range, each a stream for that prefetcher.
 //
 // Accuracy, with u = 2^-24, c the kCenter of the element and b = ceil(K / (8 * kLanes)) blocks:
 //   |y - exact| <= g * sum_k |scale| * (|element - c| + |zero - c|) * |x|,
@@ -44,20 +45,17 @@ inline void prefetch_scales(const uint8_t* p, int64_t bytes) {
   }
 }
 
+/// The same of the scales and zero points of `count` neighbours from row n on.
+inline void prefetch_scales_of(const Weights& weights, int64_t n, int64_t count) {
+  prefetch_scales(weights.scales + n * weights.scale_row_bytes, count * weights.scale_row_bytes);
+  prefetch_scales(weights.zeros + n * weights.zero_row_bytes, count * weights.zero_row_bytes);
+}
+
 /// One row of codes, and its scales and zero points as floats.
 struct RowBytes {
   const uint8_t* codes;
   const float* staged;
 };
-
-/// Stages the scales of row n at `staged`.
-template <class Scaling>
-inline RowBytes begin_row(const Weights& weights, int64_t n, float* staged) {
-  prefetch_scales(weights.scales + n * weights.scale_row_bytes, weights.scale_row_bytes);
-  prefetch_scales(weights.zeros + n * weights.zero_row_bytes, weights.zero_row_bytes);
-  Scaling::stage(weights, n, 0, weights.groups, staged);
-  return {weights.codes + n * weights.row_bytes, staged};
-}
 
 /// sums[r][m] += one block, at which rows[r].codes and x[m] point.
 template <class Product, class Scaling, int kM, int kRows>
@@ -113,6 +111,22 @@ inline const uint8_t* readable_row(const MatmulTask& task, int64_t n, uint8_t* c
   return copy;
 }
 
+/// Prefetches what will be read when block b of some rows has been: `first` is where the first row
+/// begins.
+template <int64_t kBlockBytes, int kRows>
+[[gnu::always_inline]] inline void prefetch_codes(const RowBytes (&rows)[kRows],
+                                                  const uint8_t* first, int64_t b) {
+  if constexpr (kGemvRowsAdjoin) {
+    prefetch<kRows * kBlockBytes, kPrefetchLevel>(first + b * kRows * kBlockBytes,
+                                                  kRows * kGemvPrefetchDistance);
+  } else {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      prefetch<kBlockBytes, kPrefetchLevel>(rows[r].codes, kGemvPrefetchDistance);
+    }
+  }
+}
+
 /// sums[r][m] += all blocks of some rows. kWhole: each has all its inputs.
 template <class Product, class Scaling, int kM, int kRows, bool kWhole>
 [[gnu::always_inline]] inline void add_blocks(const MatmulTask& task, RowBytes (&rows)[kRows],
@@ -129,6 +143,7 @@ template <class Product, class Scaling, int kM, int kRows, bool kWhole>
 #pragma GCC unroll 4
   for (int m = 0; m < kM; ++m) x[m] = task.x.data + m * task.x.stride;
   Scaling scaling(task.weights, 0);
+  const uint8_t* const first = rows[0].codes;
   for (int64_t b = 0; b < blocks; ++b) {
     const bool is_last = !kWhole && b + 1 == blocks;
     if (kPads && is_last) {  // dense: what is after a row may be NaN
@@ -138,10 +153,7 @@ template <class Product, class Scaling, int kM, int kRows, bool kWhole>
         rows[r].codes = padded[r];
       }
     }
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      prefetch<kBlockBytes, kPrefetchLevel>(rows[r].codes, kGemvPrefetchDistance);
-    }
+    prefetch_codes<kBlockBytes>(rows, first, b);
     add_block<Product, Scaling, kM, kRows>(rows, scaling, is_last ? last_lanes : kLanes, x,
                                            codebook, sums);
 #pragma GCC unroll 4
@@ -162,8 +174,12 @@ inline void multiply_rows(const MatmulTask& task, const int64_t (&n)[kRows],
   RowBytes rows[kRows];
   auto* staged = reinterpret_cast<float*>(task.scratch);
   uint8_t* copies = task.scratch + 4 * kRows * staged_floats(weights.groups);
+  if (kGemvRowsAdjoin) prefetch_scales_of(weights, n[0], kRows);
   for (int r = 0; r < kRows; ++r) {
-    rows[r] = begin_row<Scaling>(weights, n[r], staged + r * staged_floats(weights.groups));
+    if (!kGemvRowsAdjoin) prefetch_scales_of(weights, n[r], 1);
+    rows[r] = {weights.codes + n[r] * weights.row_bytes,
+               staged + r * staged_floats(weights.groups)};
+    Scaling::stage(weights, n[r], 0, weights.groups, staged + r * staged_floats(weights.groups));
     if constexpr (Decoder::kOrder != InputOrder::kContiguous) {
       rows[r].codes =
           readable_row<Product>(task, n[r], copies + r * copied_row_bytes(weights.row_bytes));
@@ -186,17 +202,19 @@ void gemv_rows(const MatmulTask& task) {
   constexpr int kRows = kM <= 2 ? kGemvRows : Product::kRowsManyM;
   const int64_t count = task.row_end - task.row_begin;
   const int64_t run = (count + kRows - 1) / kRows;
+  const int64_t apart = kGemvRowsAdjoin ? 1 : run;
   const float factor = Product::kFactor * task.weights.tensor_scale;
   for (int64_t i = 0; i < run; ++i) {
+    const int64_t first = task.row_begin + (kGemvRowsAdjoin ? i * kRows : i);
     int64_t rows[kRows];
     for (int r = 0; r < kRows; ++r) {
-      // The last run may be short: then it repeats a row and throws the result away.
-      const int64_t row = task.row_begin + i + r * run;
+      // Those that are not there repeat a row, and the result is thrown away.
+      const int64_t row = first + r * apart;
       rows[r] = row < task.row_end ? row : task.row_end - 1;
     }
     float results[kNumSums<kM, kRows>];
     multiply_rows<Product, Scaling, kM, kRows>(task, rows, results);
-    for (int r = 0; r < kRows && i + r * run < count; ++r) {
+    for (int r = 0; r < kRows && first + r * apart < task.row_end; ++r) {
       for (int m = 0; m < kM; ++m) write_result(task, m, rows[r], results[r * kM + m], factor);
     }
   }

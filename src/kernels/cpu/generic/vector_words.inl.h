@@ -7,6 +7,9 @@ constexpr int kGemvRows = 4;       // M = 1 and 2
 constexpr int kGemvRowsManyM = 2;  // M = 3 and 4
 constexpr int kGemmTileRows = 3;   // activations
 
+// Whether the rows that gemv takes together are neighbours.
+constexpr bool kGemvRowsAdjoin = true;
+
 // Into which cache weights, keys and values are prefetched, and how far. The first level has few
 // places for lines on their way, which alone would halve the bandwidth of a core (Zen 4: 16 against
 // 27 GB/s).

@@ -19,6 +19,7 @@ constexpr int kGemvRowsManyM = 1;    // M = 3 and 4
 constexpr int kGemmTileRows = 2;     // activations
 constexpr int kGemmTileOutputs = 4;  // a multiple of 4
 
+constexpr bool kGemvRowsAdjoin = false;
 constexpr int kPrefetchLevel = 2;  // nothing is prefetched
 constexpr int64_t kGemvPrefetchDistance = 0;
 
