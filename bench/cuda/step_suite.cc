@@ -199,7 +199,7 @@ class Layers {
     layout_ = layout_->with_attention(s_.heads / s_.kv_heads, s_.head_dim);
     if (!layout_) return no_room();
     cuda::StepOperation operation = {};
-    operation.is_attention = 1;
+    operation.kind = cuda::StepOperation::Kind::kAttention;
     cuda::StepAttention& a = operation.attention;
     a.qkv = input(numbers_.as<char>(), qkv_rows_, false);
     a.y = numbers_.as<char>();  // nobody reads it there

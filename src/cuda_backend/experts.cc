@@ -28,11 +28,6 @@ Error unsupported_format(const WeightFormat& format) {
       "f32, f16 and bf16; --device cpu runs these");
 }
 
-cuda::Activation activation_of(const CudaExperts& experts) {
-  if (!is_gated(experts.gate)) return cuda::Activation::kNone;
-  return experts.gate == Gate::kGelu ? cuda::Activation::kGeGLU : cuda::Activation::kClampedSwiGLU;
-}
-
 bool are_dense(const std::vector<Matrix>& matrices) {
   return std::ranges::all_of(matrices,
                              [](const Matrix& matrix) { return is_dense(matrix.view.format); });

@@ -36,6 +36,12 @@ struct CudaExperts {
   bool is_apart() const { return up.weights != nullptr; }
 };
 
+/// Activation of gate and up.
+inline cuda::Activation activation_of(const CudaExperts& experts) {
+  if (!is_gated(experts.gate)) return cuda::Activation::kNone;
+  return experts.gate == Gate::kGelu ? cuda::Activation::kGeGLU : cuda::Activation::kClampedSwiGLU;
+}
+
 /// The matrices of a layer are brought to one format, which is packed as upload_weight() packs a
 /// single matrix, dense ones as gpu::as_packed_floats() makes them; gate and up that come apart
 /// keep a factor each, and may be of two formats. Codes: linear.unsupported names what is

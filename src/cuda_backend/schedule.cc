@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda_backend/lowering.h"
+#include "cuda_backend/program_experts.h"
 
 namespace subbyte {
 bool Schedule::has_programs() const {
@@ -10,11 +11,21 @@ bool Schedule::has_programs() const {
       items, [](const auto& item) { return std::holds_alternative<ScheduledProgram>(item); });
 }
 
-bool Schedule::launches_attention(const StepPlan& plan) const {
-  return std::ranges::any_of(items, [&](const auto& item) {
+namespace {
+
+/// Says whether an operation of these kinds is launched by itself.
+template <class... Kinds>
+bool launches_any(const Schedule& schedule, const StepPlan& plan) {
+  return std::ranges::any_of(schedule.items, [&](const auto& item) {
     const auto* const launch = std::get_if<PlanLaunch>(&item);
-    return launch != nullptr && plan.as<AttendOp>(launch->op) != nullptr;
+    return launch != nullptr && ((plan.as<Kinds>(launch->op) != nullptr) || ...);
   });
+}
+
+}  // namespace
+
+bool Schedule::launches_attention(const StepPlan& plan) const {
+  return launches_any<AttendOp>(*this, plan);
 }
 
 Schedule schedule_launches(const StepPlan& plan, bool joins, int64_t tokens) {
@@ -83,6 +94,7 @@ class ProgramCutter {
   }
 
   void add(int64_t op, const LinearOp& linear) {
+    if (add_mixture(op, linear)) return;
     if (!add_product(op, linear.y, linear.x, cuda_weight(linear.weight), cuda::Activation::kNone)) {
       launch(op);
     }
@@ -104,6 +116,14 @@ class ProgramCutter {
   void add(int64_t op, const AttendOp&) {
     if (has_attention_of(op)) return;
     launch(op);
+  }
+
+  /// Added with their router, or not at all.
+  void add(int64_t op, const ExpertsOp&) {
+    const auto* const last = program_ && !program_->ops.empty()
+                                 ? std::get_if<ProgramProduct>(&program_->ops.back())
+                                 : nullptr;
+    if (last == nullptr || last->op != op) launch(op);
   }
 
   bool has_attention_of(int64_t attend) const {
@@ -132,19 +152,22 @@ class ProgramCutter {
     if (norm.rows != ValueRows::kTokens || !norm.norm.is_rms()) return false;
     return std::ranges::all_of(readers_[norm.y], [&](int64_t reader) {
       const auto* const linear = plan_.as<LinearOp>(reader);
-      const bool is_product =
-          plan_.as<GatedLinearOp>(reader) != nullptr || (linear != nullptr && is_plain(*linear));
+      const bool is_product = plan_.as<GatedLinearOp>(reader) != nullptr ||
+                              (linear != nullptr && is_plain(*linear)) || is_of_mixture(reader);
       return is_product && reader < overwritten_[x];
     });
   }
 
+  std::optional<ProgramMixture> mixture_at(int64_t op) const {
+    return program_mixture(plan_, readers_, op, device_.multiprocessors);
+  }
+  bool is_of_mixture(int64_t op) const { return mixture_at(op) || mixture_at(op - 1); }
+
   /// The sum that the result of a product may be added to: where a norm alone reads that result,
   /// nothing is between that knows either x, and the product has no other use of x itself.
-  ValueId residual_of(int64_t op, ValueId y, const CudaWeight& weight, const Norm* norm) const {
-    const bool in_order = weight.parts.size() == 1 &&
-                          weight.parts.front().format().row_order == cuda::RowOrder::kNatural;
+  ValueId residual_of(int64_t op, ValueId y) const {
     const std::vector<int64_t>& readers = readers_[y];
-    if (!in_order || norm != nullptr || readers.size() != 1) return kNoValue;
+    if (readers.size() != 1) return kNoValue;
     const auto* const add = plan_.as<AddNormOp>(readers.front());
     if (add == nullptr || add->delta != y || add->sum == kNoValue) return kNoValue;
     if (add->factor != 1 || add->scale.size > 0) return kNoValue;
@@ -173,8 +196,10 @@ class ProgramCutter {
     const Norm* const norm =
         left == nullptr || left->is_stored ? nullptr : &plan_.as<AddNormOp>(left->op)->norm;
     const ValueId input = norm != nullptr ? left->x : x;
-    const ValueId sum =
-        activation == cuda::Activation::kNone ? residual_of(op, y, weight, norm) : kNoValue;
+    const bool may_add = activation == cuda::Activation::kNone && norm == nullptr &&
+                         weight.parts.size() == 1 &&
+                         weight.parts.front().format().row_order == cuda::RowOrder::kNatural;
+    const ValueId sum = may_add ? residual_of(op, y) : kNoValue;
     if (sum != kNoValue) is_added_[sum] = true;
     int64_t first = 0;
     for (const CudaMatrix& part : weight.parts) {
@@ -192,6 +217,63 @@ class ProgramCutter {
       first += part.rows();
     }
     return true;
+  }
+
+  /// A router and the experts after it, all three products or none.
+  bool add_mixture(int64_t op, const LinearOp& router) {
+    std::optional<ProgramMixture> mixture = tokens_ == 1 ? mixture_at(op) : std::nullopt;
+    const LeftNorm* const left = left_norm(router.x);
+    if (!mixture || left == nullptr || left->is_stored) return false;
+    if (is_cut_) end_program();
+    const auto layout = with_mixture(*mixture, router);
+    if (!layout || !has_room(3)) return false;
+    begin_program(*layout);
+    const Norm* const norm = &plan_.as<AddNormOp>(left->op)->norm;
+    ProgramRouter logits = {op, mixture->router, {left->x, read(left->x)}, norm, {}};
+    logits.result = write(router.y, true);
+    program_->ops.emplace_back(logits);
+
+    ProgramProduct gate_up;
+    gate_up.op = op + 1;
+    gate_up.experts = mixture->gate_up;
+    gate_up.activation = mixture->activation;
+    gate_up.swiglu = mixture->swiglu;
+    gate_up.x = {left->x, read(left->x)};
+    gate_up.norm = norm;
+    gate_up.experts->logits = tensors_.also_read(key_of(router.y));
+    const int64_t activated = mixture->down.stacked.chosen * mixture->down.matrices->cols();
+    gate_up.result = write_words(&activated_, activated, true);
+    add_experts(gate_up);
+
+    ProgramProduct down;
+    down.op = op + 1;
+    down.experts = mixture->down;
+    const ValueId y = plan_.as<ExpertsOp>(op + 1)->y;
+    const ValueId sum = residual_of(op + 1, y);
+    if (sum != kNoValue) is_added_[sum] = true;
+    down.x = {kNoValue, tensors_.read(&activated_)};
+    (sum == kNoValue ? down.y : down.residual) = sum == kNoValue ? y : sum;
+    down.result = write(sum == kNoValue ? y : sum, true);
+    add_experts(down);
+    return true;
+  }
+
+  void add_experts(const ProgramProduct& product) {
+    program_->ops.emplace_back(product);
+    ++program_->num_products;
+  }
+
+  std::optional<cuda::StepLayout> with_mixture(const ProgramMixture& mixture,
+                                               const LinearOp& router) const {
+    std::optional<cuda::StepLayout> layout =
+        program_ ? program_->layout : cuda::StepLayout(device_, static_cast<int>(tokens_));
+    if (!layout->supports_router(router.weight.rows, router.weight.cols)) return {};
+    for (const ProgramExperts& experts : {mixture.gate_up, mixture.down}) {
+      if (!layout) return {};
+      layout = layout->with_product(experts.matrices->format(), experts.matrices->arguments(),
+                                    experts.stacked);
+    }
+    return layout;
   }
 
   static bool is_plain(const LinearOp& linear) { return !linear.exact && !linear.squares_relu; }
@@ -246,8 +328,10 @@ class ProgramCutter {
 
   /// Where readers find a result; nowhere: the program ends with it.
   Place write(ValueId id, bool begins) {
-    const int64_t words = tokens_ * plan_.value(id).cols;
-    const Place place = tensors_.write(key_of(id), words, begins);
+    return write_words(key_of(id), tokens_ * plan_.value(id).cols, begins);
+  }
+  Place write_words(const void* key, int64_t words, bool begins) {
+    const Place place = tensors_.write(key, words, begins);
     is_cut_ = is_cut_ || !place;
     if (place) program_->tags = std::max(program_->tags, place->tag);
     return place;
@@ -302,6 +386,7 @@ class ProgramCutter {
   bool is_cut_ = false;                      // its last result cannot be read within it
   int64_t used_bytes_ = 0;
   std::vector<LeftNorm> left_norms_;
+  char activated_ = 0;  // whose address is the key of what gate and up of experts give
 };
 
 int64_t longest_row(const StepPlan& plan) {
@@ -323,15 +408,19 @@ int64_t longest_row(const StepPlan& plan) {
 Schedule schedule_programs(const StepPlan& plan, const ValueSlots& slots, int64_t tokens,
                            bool attends, const cuda::Device& device, const ProgramLimits& limits) {
   const int64_t inputs = longest_row(plan);
-  const bool is_cut_short = std::ranges::any_of(plan.cache.groups, &CacheGroup::is_state) ||
-                            !ops_of<ExpertsOp>(plan).empty();
-  const bool serves = cuda::StepLayout::supports(device, tokens) && !is_cut_short && inputs > 0 &&
+  const bool has_states = std::ranges::any_of(plan.cache.groups, &CacheGroup::is_state);
+  const bool serves = cuda::StepLayout::supports(device, tokens) && !has_states && inputs > 0 &&
                       (tokens == 1 || tokens * inputs <= limits.max_inputs);
   if (!serves) return schedule_launches(plan, true, tokens);
-  return ProgramCutter(plan, slots, tokens, attends, device, limits).cut();
+  Schedule programs = ProgramCutter(plan, slots, tokens, attends, device, limits).cut();
+  const bool has_experts = !ops_of<ExpertsOp>(plan).empty();
+  const bool is_cut_short = has_experts && launches_any<ExpertsOp, AttendOp>(programs, plan);
+  return is_cut_short ? schedule_launches(plan, true, tokens) : std::move(programs);
 }
 
 namespace {
+
+using Order = cuda::StackedExperts::Order;
 
 /// ", multiplies " and the name of an operation; nothing where there is none.
 std::string with(const char* before, int64_t op, const StepPlan& plan) {
@@ -363,8 +452,14 @@ std::string line(const DeltaNetWithGates& net, const StepPlan& plan) {
   return with("launch ", net.op, plan) + with(", multiplies ", net.gates, plan) + "\n";
 }
 
+std::string line(const ProgramRouter& router, const StepPlan& plan) {
+  return "  " + plan.ops[router.op].name + ", normalises %" + std::to_string(router.x.value) + "\n";
+}
+
 std::string line(const ProgramProduct& product, const StepPlan& plan) {
   std::string text = "  " + plan.ops[product.op].name;
+  if (product.experts)
+    text += product.experts->stacked.order == Order::kRows ? ", gate and up" : ", down";
   if (product.first > 0) text += " from column " + std::to_string(product.first);
   if (product.norm != nullptr) text += ", normalises %" + std::to_string(product.x.value);
   if (product.residual != kNoValue) text += ", adds to %" + std::to_string(product.residual);

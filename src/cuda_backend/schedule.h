@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "cuda_backend/weights.h"
+#include "device/experts.h"
 #include "kernels/cuda/step/layout.h"
 #include "kernels/cuda/step/tensors.h"
 #include "ops/value_memory.h"
@@ -78,17 +79,47 @@ struct ProgramInput {
   std::optional<cuda::StepTensors::Place> tagged;  // of a write in this program
 };
 
-/// A matrix of a linear operation.
+/// The logits of a router.
+struct ProgramRouter {
+  int64_t op = 0;
+  const CudaMatrix* matrix = nullptr;
+  ProgramInput x;
+  const Norm* norm = nullptr;
+  std::optional<cuda::StepTensors::Place> result;
+};
+
+/// The chosen experts of a layer, of which each product has a matrix.
+struct ProgramExperts {
+  int64_t op = 0;
+  const device::PackedExperts* matrices = nullptr;
+  cuda::StackedExperts stacked;
+  std::optional<cuda::StepTensors::Place> logits;  // of gate and up
+};
+
+/// A matrix of a linear operation, or of experts.
 struct ProgramProduct {
   int64_t op = 0;
   const CudaMatrix* matrix = nullptr;
+  std::optional<ProgramExperts> experts;
   int64_t first = 0;  // column of the result
   cuda::Activation activation = cuda::Activation::kNone;
+  SwiGLU swiglu = {};
   ProgramInput x;
   const Norm* norm = nullptr;   // of the input
   ValueId y = kNoValue;         // or
   ValueId residual = kNoValue;  // what the result is added to
   std::optional<cuda::StepTensors::Place> result;
+
+  const gpu::PackedFormat& format() const {
+    return experts ? experts->matrices->format() : matrix->format();
+  }
+  /// Those of one expert.
+  const cuda::WeightArguments& arguments() const {
+    return experts ? experts->matrices->arguments() : matrix->arguments();
+  }
+  cuda::StackedExperts stacked() const {
+    return experts ? experts->stacked : cuda::StackedExperts();
+  }
 };
 
 struct ProgramAttention {
@@ -100,7 +131,7 @@ struct ProgramAttention {
 };
 
 struct ScheduledProgram {
-  std::vector<std::variant<ProgramProduct, ProgramAttention>> ops;
+  std::vector<std::variant<ProgramProduct, ProgramAttention, ProgramRouter>> ops;
   cuda::StepLayout layout;
   int num_products = 0;
   int64_t kv_heads = 1;       // of its attentions, the most
@@ -134,8 +165,9 @@ struct ProgramLimits {
 
 /// Programs for `tokens` single tokens, and launches between them. `attends`: the cache has the
 /// type of activations. Without programs where the device has no such kernel, where a product has
-/// too many inputs, or where there are experts or layers that keep a state, between which programs
-/// are short and graphs of launches faster. `slots`: of the plan.
+/// too many inputs, where there are layers that keep a state, or where a mixture of experts, or
+/// attention beside one, has no form in a program: then programs are short and graphs of launches
+/// faster. `slots`: of the plan.
 Schedule schedule_programs(const StepPlan& plan, const ValueSlots& slots, int64_t tokens,
                            bool attends, const cuda::Device& device, const ProgramLimits& limits);
 

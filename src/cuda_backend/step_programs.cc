@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cuda_backend/experts.h"
 #include "kernels/cuda/planning.h"
 #include "kernels/cuda/step/step.h"
 
@@ -32,29 +33,51 @@ class Binder {
       : plan_(plan), slots_(slots), pointers_(pointers), words_(words), attention_(attention) {}
 
   cuda::StepOperation bind(const ProgramProduct& p) const {
-    const cuda::WeightArguments& weights = p.matrix->arguments();
     cuda::StepOperation operation = {};
     cuda::StepProduct& product = operation.product;
-    product.weights = weights;
-    product.one_group = cuda::pair_is_one_group(p.matrix->format()) ? 1 : 0;
+    product.weights = p.stacked().all_of(p.arguments());
+    product.one_group = cuda::pair_is_one_group(p.format()) ? 1 : 0;
     product.activation = p.activation;
-    product.bias = p.matrix->bias.data();
+    product.swiglu = p.swiglu;
+    if (p.matrix != nullptr) product.bias = p.matrix->bias.data();
     product.x = input(p.x, p.norm != nullptr ? Kind::kFloats : Kind::kNumbers);
-    product.x.in_twos = plan_.value(p.x.value).cols % 2 == 0 && weights.gather == nullptr ? 1 : 0;
+    product.x.in_twos = product.x.stride % 2 == 0 && product.weights.gather == nullptr ? 1 : 0;
     if (p.norm != nullptr) {
       product.norm = floats_of(p.norm->weight);
       product.eps = p.norm->eps;
-      product.per_col = 1.0f / static_cast<float>(p.matrix->cols());
+      product.per_col = 1.0f / static_cast<float>(product.weights.cols);
     }
     const bool adds = p.residual != kNoValue;
-    const int64_t cols = plan_.value(adds ? p.residual : p.y).cols;
+    const ValueId to = adds ? p.residual : p.y;
+    const int64_t cols = to == kNoValue ? 0 : plan_.value(to).cols;
     if (adds) {
       product.residual = reinterpret_cast<float*>(at(p.residual));
-    } else {
+    } else if (to != kNoValue) {
       product.y = reinterpret_cast<uint16_t*>(at(p.y)) + p.first;
     }
     product.y_stride = cols;
     product.result = result(p.result, p.first, cols);
+    if (p.experts && p.experts->stacked.order == cuda::StackedExperts::Order::kRows) {
+      product.experts = experts(*p.experts);
+    }
+    return operation;
+  }
+
+  cuda::StepOperation bind(const ProgramRouter& r) const {
+    cuda::StepOperation operation = {};
+    operation.kind = cuda::StepOperation::Kind::kRouter;
+    cuda::StepRouter& router = operation.router;
+    const device::PackedMatrix& weights = *r.matrix->weights;
+    router.x = input(r.x, Kind::kFloats);
+    router.norm = floats_of(r.norm->weight);
+    router.eps = r.norm->eps;
+    router.per_col = 1.0f / static_cast<float>(r.matrix->cols());
+    router.weights = reinterpret_cast<const uint16_t*>(weights.memory().data());
+    router.bias = reinterpret_cast<const float*>(r.matrix->bias.data());
+    router.element = weights.element();
+    router.rows = static_cast<int32_t>(r.matrix->rows());
+    router.cols = static_cast<int32_t>(r.matrix->cols());
+    router.result = result(r.result, 0, r.matrix->rows());
     return operation;
   }
 
@@ -62,7 +85,7 @@ class Binder {
     const auto& rotate = *plan_.as<RotateOp>(a.rotate);
     const auto& attend = *plan_.as<AttendOp>(a.attend);
     cuda::StepOperation operation = {};
-    operation.is_attention = 1;
+    operation.kind = cuda::StepOperation::Kind::kAttention;
     operation.attention = attention_.of_program(rotate, reinterpret_cast<float*>(at(rotate.cos)),
                                                 reinterpret_cast<float*>(at(rotate.sin)),
                                                 2 * plan_.value(rotate.cos).cols);
@@ -82,9 +105,29 @@ class Binder {
     return reinterpret_cast<uint32_t*>(words_) + place->begin;
   }
 
-  /// `kind` where it was not written in this program.
+  /// What gate and up have besides, whose factors those of down are among.
+  cuda::StepExperts experts(const ProgramExperts& e) const {
+    const auto& op = *plan_.as<ExpertsOp>(e.op);
+    const auto& mixture = *static_cast<const CudaExperts*>(op.experts.storage.get());
+    const int64_t experts = mixture.down.weights->count();
+    cuda::StepExperts made = {};
+    made.choice = {experts, mixture.top_k, op.router.rule, floats_of(op.router.biases),
+                   floats_of(op.router.factors)};
+    made.logits = {tagged(e.logits), experts, Kind::kTagged, e.logits->tag, 0};
+    cuda::ExpertsCall gate_up;
+    cuda::ExpertsCall down;
+    mixture.gate_up.weights->set(gate_up);
+    mixture.down.weights->set(down);
+    made.gains = gate_up.gains;
+    made.up_gains = gate_up.up_gains != nullptr ? gate_up.up_gains : gate_up.gains;
+    made.down_gains = down.gains;
+    made.per_strips = cuda::per_of(static_cast<uint32_t>(e.matrices->format().strips));
+    return made;
+  }
+
+  /// `kind` where it was not written in this program. What is no value of the plan was.
   cuda::StepInput input(const ProgramInput& from, Kind kind) const {
-    const int64_t stride = plan_.value(from.value).cols;
+    const int64_t stride = from.value == kNoValue ? 0 : plan_.value(from.value).cols;
     if (from.tagged) return {tagged(from.tagged), stride, Kind::kTagged, from.tagged->tag, 0};
     return {at(from.value), stride, kind, 0, 0};
   }
@@ -138,11 +181,13 @@ Status StepPrograms::bind(const Schedule& schedule, const StepPlan& plan, const 
     if (program == nullptr) continue;
     std::vector<cuda::StepOperation> operations;
     std::vector<cuda::StepWeights> weights;
+    int num_choices = 0;
     for (const auto& op : program->ops) {
       operations.push_back(std::visit([&](const auto& one) { return binder.bind(one); }, op));
       if (const auto* const product = std::get_if<ProgramProduct>(&op)) {
-        const CudaMatrix& matrix = *product->matrix;
-        weights.push_back(program->layout.weights(matrix.format(), matrix.arguments()));
+        weights.push_back(
+            program->layout.weights(product->format(), product->arguments(), product->stacked()));
+        if (weights.back().chooses != 0) weights.back().chooses += num_choices++ % 2;
       }
     }
     const std::size_t begin = bytes.size();

@@ -34,7 +34,7 @@ __device__ inline float sigmoid(float x) {
 /// What the experts of a token are compared by, and their scores. By a warp.
 class ExpertNumbers {
  public:
-  __device__ ExpertNumbers(const RouteCall& route, const float* logits)
+  __device__ ExpertNumbers(const ExpertChoice& route, const float* logits)
       : logits_(logits),
         biases_(route.biases),
         rule_(route.rule),
@@ -176,7 +176,7 @@ class LeftExperts {
 
 /// By a warp: the best expert of those that are left, top_k <= 32 times, NaN before all.
 template <int kHeld>
-__device__ ChosenExpert choose_experts(const RouteCall& a, const float* logits) {
+__device__ ChosenExpert choose_experts(const ExpertChoice& a, const float* logits) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int top_k = static_cast<int>(a.top_k);
   const ExpertNumbers numbers(a, logits);
@@ -203,7 +203,7 @@ __device__ ChosenExpert choose_experts(const RouteCall& a, const float* logits) 
   return chosen;
 }
 
-__device__ inline ChosenExpert choose_experts(const RouteCall& a, const float* logits) {
+__device__ inline ChosenExpert choose_experts(const ExpertChoice& a, const float* logits) {
   constexpr int kFew = 4;
   if (a.experts <= kFew * kLanes) return choose_experts<kFew>(a, logits);
   if (a.experts <= 2 * kFew * kLanes) return choose_experts<2 * kFew>(a, logits);

@@ -17,20 +17,24 @@ namespace subbyte::cuda {
 inline constexpr int64_t kMaxTopK = 32;
 inline constexpr int64_t kMaxExperts = 4096;
 
-struct RouteCall {
-  const float* logits = nullptr;  // [tokens][experts]
-  int64_t tokens = 0;
+/// How the experts of a token are chosen by its logits.
+struct ExpertChoice {
   int64_t experts = 0;  // at most kMaxExperts
   int64_t top_k = 0;    // at most experts and kMaxTopK, less than that beside a shared expert
+  Routing rule = {};
+  const float* biases = nullptr;   // [experts], that only choose, or nullptr
+  const float* factors = nullptr;  // the same, of the weights
+};
+
+struct RouteCall : ExpertChoice {
+  const float* logits = nullptr;  // [tokens][experts]
+  int64_t tokens = 0;
   int tile_tokens = 8;  // routes of a tile, at most
   int64_t num_tiles = 0;
   /// Each token goes to one expert more, whose number is `experts`, and whose weight is the sigmoid
   /// of its gate [tokens], or 1 without one.
   bool has_shared = false;
   const float* shared_gate = nullptr;
-  Routing rule = {};
-  const float* biases = nullptr;   // [experts], that only choose, or nullptr
-  const float* factors = nullptr;  // the same, of the weights
   // Results.
   int32_t* expert_of = nullptr;  // [tokens * routes_of_token()], by route
   float* weights = nullptr;      // the same; 1 where

@@ -6,6 +6,7 @@
 //               weights arrive and leaves a partial for each strip; the partials of a strip are
 //               added in the order of its units, by a warp for each strip and token
 //   attention   attention.cuh
+//   experts     a router, and products whose weights are those of chosen experts: experts.cuh
 //
 // Two barriers of the CTA in a product: inputs are there; partials are there. While some warps add
 // partials, others may already bring the inputs of the next product, which are in other places.
@@ -14,16 +15,16 @@
 
 #include <type_traits>
 
-#include <cstddef>
-
 #include "kernels/cuda/common/pair_mma.cuh"
 #include "kernels/cuda/common/prologue_epilogue.cuh"
 #include "kernels/cuda/step/attention.cuh"
 #include "kernels/cuda/step/clock.cuh"
 #include "kernels/cuda/step/exchange.cuh"
+#include "kernels/cuda/step/experts.cuh"
 #include "kernels/cuda/step/float_dot.cuh"
 #include "kernels/cuda/step/inputs.cuh"
 #include "kernels/cuda/step/integer_dot.cuh"
+#include "kernels/cuda/step/next_operation.cuh"
 #include "kernels/cuda/step/program.h"
 #include "kernels/cuda/step/regular_units.cuh"
 #include "kernels/cuda/step/ring.cuh"
@@ -38,49 +39,6 @@ template <class Number, class Decoder, int kGroups>
 using StepDot =
     std::conditional_t<has_integer_dot(Decoder::kHasZeros && !HasSuperblocks<Decoder>, kGroups),
                        IntegerDot<Decoder, kGroups>, FloatDot<Number, Decoder, kGroups>>;
-
-/// Copies structures by all threads of a CTA, a word each.
-template <class T>
-__device__ __forceinline__ void copy_words(void* to, const T* from, int count) {
-  static_assert(sizeof(T) % 4 == 0);
-  const int words = count * static_cast<int>(sizeof(T) / 4);
-  for (int i = threadIdx.x; i < words; i += blockDim.x) {
-    static_cast<uint32_t*>(to)[i] = reinterpret_cast<const uint32_t*>(from)[i];
-  }
-}
-
-/// The operation after this one, on its way to shared memory while this one is at work.
-class NextOperation {
- public:
-  __device__ NextOperation(const StepProgram& p, int index, uint8_t* shared)
-      : there_(index < p.num_operations && static_cast<int>(threadIdx.x) < kWords),
-        to_(shared + p.shared.operations + index % 2 * sizeof(StepOperation)) {
-    if (!there_) return;
-    word_ = reinterpret_cast<const uint32_t*>(p.operations + index)[threadIdx.x];
-    if (is_tag(threadIdx.x * 4)) word_ += p.base_tag;
-  }
-  /// All threads must have left the operation before this one, which lies there.
-  __device__ void store() const {
-    if (there_) reinterpret_cast<uint32_t*>(to_)[threadIdx.x] = word_;
-  }
-
- private:
-  /// Of the word `byte` bytes after the begin.
-  static __device__ constexpr bool is_tag(std::size_t byte) {
-    constexpr std::size_t kAttention = offsetof(StepOperation, attention);
-    constexpr std::size_t kProduct = offsetof(StepOperation, product);
-    return byte == kAttention + offsetof(StepAttention, qkv) + offsetof(StepInput, tag) ||
-           byte == kAttention + offsetof(StepAttention, result) + offsetof(StepResult, tag) ||
-           byte == kProduct + offsetof(StepProduct, x) + offsetof(StepInput, tag) ||
-           byte == kProduct + offsetof(StepProduct, result) + offsetof(StepResult, tag);
-  }
-
-  static constexpr int kWords = sizeof(StepOperation) / 4;
-  static_assert(kWords <= kStepThreads);
-  const bool there_;
-  uint8_t* const to_;
-  uint32_t word_ = 0;
-};
 
 /// A multiplying warp.
 template <class Clock>
@@ -336,17 +294,27 @@ class StepProducts {
     return sum + __shfl_xor_sync(~0u, sum, kStripRows);
   }
 
+  static __device__ bool has_experts(const StepProduct& product) {
+    return product.experts.choice.top_k > 0;
+  }
+  __device__ ChosenExperts* chosen() const {
+    return reinterpret_cast<ChosenExperts*>(shared_ + p_.shared.experts);
+  }
+
   /// Of a row of a strip, with bias, activation or residual.
   __device__ void store_result(const StepProduct& product, int strip, int token, float sum,
                                float before) const {
     const WeightArguments& w = product.weights;
+    const int slot = has_experts(product) ? divide_by(strip, product.experts.per_strips) : -1;
     float value = sum * w.gain;
+    if (slot >= 0) value = sum * (row() < kHalfRows ? chosen()->gain : chosen()->up_gain)[slot];
     if (product.bias != nullptr) value += bias_of(product, strip, row());
     int outputs = w.rows;
     int at = strip * kStripRows + row();
     if (product.activation != Activation::kNone) {
       const float up = __shfl_down_sync(~0u, value, kHalfRows);
       value = gated(product.activation, product.swiglu, value, up);
+      if (slot >= 0) value *= chosen()->factor[slot];
       outputs = row() < kHalfRows ? outputs / 2 : 0;
       at = strip * kHalfRows + row();
     } else if (w.row_order != RowOrder::kNatural) {
@@ -399,11 +367,16 @@ class StepCta {
           reinterpret_cast<const StepOperation*>(at_.shared + at_.p.shared.operations)[i % 2];
       const NextOperation next(at_.p, i + 1, at_.shared);
       at_.clock.begin(i);
-      if (operation.is_attention != 0) {
+      if (operation.kind == StepOperation::Kind::kRouter) {
+        StepRoute(operation.router, at_.shared + at_.p.shared.x).run(at_.clock, [&] {
+          next.store();
+        });
+      } else if (operation.kind == StepOperation::Kind::kAttention) {
         StepAttend<Number, Clock>(at_.p, operation.attention, at_.shared, at_.clock).run([&] {
           next.store();
         });
       } else {
+        choose(operation.product.experts);
         (multiply<Kinds>(operation.product, weights_[product], i % 2, next), ...);
         ++product;
       }
@@ -411,6 +384,13 @@ class StepCta {
   }
 
  private:
+  /// The last warp, which has the fewest inputs to bring.
+  __device__ __forceinline__ void choose(const StepExperts& experts) const {
+    if (experts.choice.top_k == 0 || at_.warp != kStepWarps - 1) return;
+    choose_for_cta(experts, reinterpret_cast<ChosenExperts*>(at_.shared + at_.p.shared.experts),
+                   shared_address(at_.shared) + at_.p.shared.choice);
+  }
+
   template <class Kind>
   __device__ __forceinline__ void multiply(const StepProduct& product, const StepWeights& weights,
                                            int parity, const NextOperation& next) {
@@ -454,7 +434,8 @@ __device__ Table begin_step(const StepProgram& p, uint8_t* shared) {
                 (!Kind::Decoder::kHasTable && ... && !Kinds::Decoder::kHasTable));
   const Table table = fill_table<typename Kind::Decoder>(p.operations->product.weights,
                                                          reinterpret_cast<uint32_t*>(shared));
-  RingPlace(p.shared, shared_address(shared)).init(p.shared);
+  RingPlace(p.shared, shared_address(shared))
+      .init(p.shared, shared_address(shared) + p.shared.choice);
   __syncthreads();
   return table;
 }
@@ -465,16 +446,14 @@ __device__ __forceinline__ void run_step_cta(const StepProgram& p, uint8_t* shar
                                              const Clock& clock) {
   const int warp =
       __shfl_sync(~0u, threadIdx.x / kLanes, 0);  // so the compiler knows it is uniform
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const Table table = begin_step<Kinds...>(p, shared);
   if (warp >= kStepWarps) {
     setmaxnreg_dec<kProducerRegisters>();
     const auto* const weights = reinterpret_cast<const StepWeights*>(shared + p.shared.weights);
-    StepProducer<common_tile_bytes<Kinds...>()>(p, weights, shared_address(shared),
-                                                warp - kStepWarps, lane)
-        .run();
+    StepProducer<common_tile_bytes<Kinds...>()>(p, weights, shared_address(shared)).run();
   } else {
     setmaxnreg_inc<kStepRegisters>();
+    const int lane = static_cast<int>(threadIdx.x & (kLanes - 1));
     StepCta<Number, Clock, Kinds...>(
         {p, shared, warp, lane, table, RingPlace(p.shared, shared_address(shared)), clock})
         .run();

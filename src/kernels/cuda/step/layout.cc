@@ -43,6 +43,12 @@ int sums_of(const PackedFormat& f) {
   return has_zeros(f) ? units_of(f) * kUnitTiles * f.groups_per_tile : 0;
 }
 
+/// Says that all units have four tiles, and scale blocks of their own.
+bool is_regular(const PackedFormat& f) {
+  const bool has_own_blocks = units_of(f) == 1 || (f.blocks > 1 && f.tiles_per_block <= kUnitTiles);
+  return f.tiles % kUnitTiles == 0 && block_tiles(f) > 0 && has_own_blocks;
+}
+
 bool by_integers(const PackedFormat& f, int tokens) {
   return has_integer_dot(zeros_beside(f), f.groups_per_tile) ||
          has_superblock_dot(f.decoder == DecoderKind::kIntegers && in_superblocks(f), tokens);
@@ -59,6 +65,34 @@ bool same_kernel(const PackedFormat& a, const PackedFormat& b) {
 
 }  // namespace
 
+PackedFormat StackedExperts::all_of(PackedFormat one) const {
+  if (experts == 0) return one;
+  if (order == Order::kRows) {
+    one.rows *= chosen;
+    one.strips *= chosen;
+  } else {
+    one.cols *= chosen;
+    one.tiles *= chosen;
+    one.blocks *= chosen;
+  }
+  return one;
+}
+
+WeightArguments StackedExperts::all_of(WeightArguments one) const {
+  if (experts == 0) return one;
+  const auto count = static_cast<int32_t>(chosen);
+  if (order == Order::kRows) {
+    one.rows *= count;
+    one.strips *= count;
+  } else {
+    one.cols *= count;
+    one.tiles *= count;
+    one.blocks *= count;
+    one.gain = one.up_gain = 1;
+  }
+  return one;
+}
+
 bool StepLayout::supports(const Device& device, int64_t m) {
   return device.compute_capability / 10 * 10 == kHopper && m <= kStepTokens;
 }
@@ -68,14 +102,23 @@ bool StepLayout::supports(int64_t heads, int64_t kv_heads, int64_t head_dim) {
          heads / kv_heads <= kStepHeads;
 }
 
-std::optional<StepLayout> StepLayout::with_product(const PackedFormat& format,
-                                                   const WeightArguments& weights) const {
+bool StepLayout::supports_router(int64_t rows, int64_t cols) const {
+  return m_ == 1 && rows <= kMaxStepExperts &&
+         rows <= int64_t{kMaxRouterRows} * device_->multiprocessors && cols % 2 == 0 &&
+         cols <= int64_t{2} * kStepThreads * kRouterPairs;
+}
+
+std::optional<StepLayout> StepLayout::with_product(const PackedFormat& of_one,
+                                                   const WeightArguments& weights,
+                                                   const StackedExperts& stacked) const {
   StepLayout larger = *this;
+  const PackedFormat format = stacked.all_of(of_one);
+  if (stacked.experts > 0 && (m_ != 1 || !is_regular(of_one))) return {};
   if (block_tiles(format) == 0) return {};
   if (format_ != nullptr && !same_kernel(*format_, format)) return {};
   if (format_ != nullptr && !std::ranges::equal(codebook_, weights.codebook)) return {};
   if (format_ == nullptr) std::ranges::copy(weights.codebook, larger.codebook_.begin());
-  larger.format_ = &format;
+  larger.format_ = &of_one;
   ++larger.products_;
   const int strips = static_cast<int>(divide_up(format.strips, device_->multiprocessors));
   const int blocks = kUnitTiles / block_tiles(format);
@@ -85,6 +128,7 @@ std::optional<StepLayout> StepLayout::with_product(const PackedFormat& format,
   larger.has_short_units_ = has_short_units_ || format.tiles % kUnitTiles != 0;
   raise(larger.sums_, sums_of(format));
   raise(larger.strips_, strips);
+  raise(larger.experts_, static_cast<int>(stacked.experts));
   raise(larger.unit_codes_, kUnitTiles * tile_bytes(format.bits));
   raise(larger.unit_scales_, blocks * scale_block_bytes(format));
   raise(larger.unit_zeros_, blocks * block_numbers(format) * format.zero_bytes);
@@ -103,8 +147,10 @@ std::optional<StepLayout> StepLayout::with_attention(int64_t q_per_kv, int64_t h
   return larger;
 }
 
-StepWeights StepLayout::weights(const PackedFormat& f, const WeightArguments& a) const {
+StepWeights StepLayout::weights(const PackedFormat& of_one, const WeightArguments& a,
+                                const StackedExperts& stacked) const {
   StepWeights w = {};
+  const PackedFormat f = stacked.all_of(of_one);
   w.codes = a.codes;
   w.scales = a.scales;
   w.zeros = a.zeros;
@@ -124,7 +170,13 @@ StepWeights StepLayout::weights(const PackedFormat& f, const WeightArguments& a)
   w.pair_blocks = 2 / w.block_tiles;
   w.block_scales = static_cast<uint32_t>(scale_block_bytes(f));
   w.block_zeros = static_cast<uint32_t>(block_numbers(f) * f.zero_bytes);
-  w.is_regular = w.last_tiles == kUnitTiles && units_of_block == 1 ? 1 : 0;
+  w.is_regular = is_regular(f) ? 1 : 0;
+  if (stacked.experts > 0) {
+    const bool has_rows = stacked.order == StackedExperts::Order::kRows;
+    w.expert_bytes = stacked.expert_bytes;
+    w.section_units = units_of(of_one) * (has_rows ? static_cast<int>(of_one.strips) : 1);
+    w.chooses = has_rows ? 1 : 0;
+  }
   return w;
 }
 
@@ -154,7 +206,9 @@ StepShared StepLayout::shared() const {
   s.partials = place(strips_ * kStepWarps * m_ * kPartialStride * 4);
   s.x_stride = x_bytes_;
   s.x = place(std::max(m_ * x_bytes_, attention_bytes_));
-  s.barriers = place(kMaxStages * 16);
+  s.experts = place(experts_ == 0 ? 0 : static_cast<int>(sizeof(ChosenExperts)) + experts_ * 4);
+  s.barriers = place((kMaxStages + 1) * 16);
+  s.choice = s.barriers + kMaxStages * 16;
   s.ring = at;
   s.clears_ring = has_short_units_ ? 1 : 0;
   s.stage_scales = kStepWarps * unit_codes_;

@@ -129,6 +129,42 @@ TEST(StepLayout, joins_integers_with_scales_of_two_levels_whatever_their_bits) {
   }
 }
 
+TEST(StepLayout, chosen_experts_are_one_matrix) {
+  using Order = StackedExperts::Order;
+  const Device device;
+  const Packed gate_up(kAwq, 1536, 2048);
+  const Packed down(kAwq, 2048, 768);
+  const StackedExperts rows = {Order::kRows, 128, 8, 4096};
+  const StackedExperts cols = {Order::kColumns, 128, 8, 4096};
+  const StepLayout none(device, 1);
+  auto layout = none.with_product(gate_up.format, gate_up.arguments, rows);
+  ASSERT_TRUE(layout);
+  layout = layout->with_product(down.format, down.arguments, cols);
+  ASSERT_TRUE(layout);
+  const StepWeights first = layout->weights(gate_up.format, gate_up.arguments, rows);
+  EXPECT_EQ(first.strips.begin(131) + first.strips.size(131), 8 * 96);
+  EXPECT_EQ(first.units, 8);
+  EXPECT_EQ(first.section_units, 8 * 96);
+  EXPECT_EQ(first.chooses, 1);
+  EXPECT_EQ(first.expert_bytes, 4096);
+  const StepWeights second = layout->weights(down.format, down.arguments, cols);
+  EXPECT_EQ(second.strips.begin(131) + second.strips.size(131), 128);
+  EXPECT_EQ(second.units, 8 * 3);
+  EXPECT_EQ(second.section_units, 3);
+  EXPECT_EQ(second.chooses, 0);
+  EXPECT_EQ(second.is_regular, 1);
+  EXPECT_EQ(rows.all_of(gate_up.arguments).rows, 8 * 1536);
+  EXPECT_EQ(cols.all_of(down.arguments).cols, 8 * 768);
+  const StepShared s = layout->shared();
+  EXPECT_LE(s.experts + static_cast<int>(sizeof(ChosenExperts)) + 128 * 4, s.barriers);
+  EXPECT_LE(s.barriers + s.stages * 16, s.choice);
+  EXPECT_LE(s.choice + 8, s.ring);
+  // Of several tokens, and where a row ends within a unit.
+  EXPECT_FALSE(StepLayout(device, 2).with_product(gate_up.format, gate_up.arguments, rows));
+  const Packed short_rows(kAwq, 2048, 704);
+  EXPECT_FALSE(none.with_product(short_rows.format, short_rows.arguments, cols));
+}
+
 TEST(StepLayout, quotients_come_without_a_division) {
   for (uint32_t d = 1; d < 300; ++d) {
     const uint64_t per = per_of(d);

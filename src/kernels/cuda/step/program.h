@@ -18,6 +18,7 @@
 
 #include "kernels/cuda/common/arguments.h"
 #include "kernels/cuda/common/elements.h"
+#include "kernels/cuda/experts/route.h"
 
 namespace subbyte::cuda {
 
@@ -38,6 +39,9 @@ inline constexpr int kStepHeads = 8;      // of queries that share a head of key
 inline constexpr int kStepHeadDim = 128;  // at most
 inline constexpr int kLeastSplitKeys = 256;
 inline constexpr int kMaxStepSplits = 32;  // of the keys of a token
+inline constexpr int kMaxStepExperts = 1024;
+inline constexpr int kRouterPairs = 8;    // of inputs of a router, in a thread
+inline constexpr int kMaxRouterRows = 8;  // of a CTA
 
 /// A tensor as its readers find it: tagged floats of a write in this program, or what was there
 /// before it.
@@ -58,6 +62,31 @@ struct StepResult {
   uint32_t tag;
 };
 
+/// The logits of a router, a dense matrix of 16 bits: a CTA has every so many-th row.
+struct StepRouter {
+  StepInput x;
+  const float* norm;  // [cols]
+  float eps;
+  float per_col;            // 1 / cols
+  const uint16_t* weights;  // [rows][cols], even
+  const float* bias;        // [rows] or nullptr
+  Element element;          // of the weights: f16 or bf16
+  int32_t rows;
+  int32_t cols;
+  StepResult result;
+};
+
+/// The product of gate and up of the experts that a router chooses: they have its rows one after
+/// the other. Every CTA chooses for itself (experts.cuh).
+struct StepExperts {
+  ExpertChoice choice;  // of top_k 0: the product is none of experts
+  StepInput logits;     // tagged
+  const float* gains;   // [experts], last factors of gate, up and down
+  const float* up_gains;
+  const float* down_gains;
+  uint32_t per_strips;  // n * per_strips / 2^32, cut, is the one that has strip n
+};
+
 /// y = W x, of inputs that are normalised (RMS) if there is a norm.
 struct StepProduct {
   StepInput x;
@@ -73,6 +102,7 @@ struct StepProduct {
   int64_t y_stride;
   StepResult result;  // y, or what the residual is then
   WeightArguments weights;
+  StepExperts experts;
 };
 
 /// Weights of a product as the ring copies them. Scale blocks are of 1, 2 or a multiple of 4 tiles,
@@ -95,6 +125,13 @@ struct StepWeights {
   uint32_t block_scales;  // bytes
   uint32_t block_zeros;   // bytes
   int32_t is_regular;     // all units have four tiles, and scale blocks of their own
+  // Of experts that are chosen, all regular: their strips follow each other, or the units of each
+  // strip do.
+  int64_t expert_bytes;   // from an expert to the next
+  int32_t section_units;  // that lie side by side, of an expert; 0: there are no experts
+  /// 1, or 2 every second time: the product is the first after a choice, and strips follow each
+  /// other. 0: units of a strip do.
+  int32_t chooses;
 };
 
 /// Norms, rotary positions and cache as in ops/rotate.h, then attention as in ops/attention.h.
@@ -118,8 +155,11 @@ struct StepAttention {
 };
 
 struct StepOperation {
-  int32_t is_attention;
+  enum class Kind : int32_t { kProduct, kAttention, kRouter };
+
+  Kind kind;
   StepAttention attention;
+  StepRouter router;
   StepProduct product;
 };
 
@@ -138,6 +178,8 @@ struct StepShared {
   int32_t partials;   // [strip][kStepWarps][m][kPartialStride]
   int32_t x;          // [m][x_stride]; in attention queries, weights and values
   int32_t x_stride;
+  int32_t experts;   // ChosenExperts, then logits of all
+  int32_t choice;    // a barrier: the experts of a layer are chosen
   int32_t barriers;  // [stages][2]
   int32_t ring;      // [stages][stage_bytes]
   int32_t stages;
@@ -167,6 +209,14 @@ struct StepProgram {
 constexpr uint32_t per_of(uint32_t d) {
   return d == 1 ? 0 : static_cast<uint32_t>(((uint64_t{1} << 32) + d - 1) / d);
 }
+
+/// Choice of a layer, as every CTA knows it.
+struct ChosenExperts {
+  int32_t expert[kMaxTopK];
+  float gain[kMaxTopK];
+  float up_gain[kMaxTopK];
+  float factor[kMaxTopK];  // weight, times the gain of down
+};
 
 /// Says whether products go through bytes (integer_dot.cuh); if not, through numbers
 /// (float_dot.cuh).

@@ -61,6 +61,8 @@ class RingPlace {
   __device__ uint32_t empty() const { return barrier_ + 8; }
   __device__ int phase() const { return phase_; }
   __device__ uint32_t stage() const { return stage_; }
+  /// Where the shared memory begins, without a register for it.
+  __device__ uint32_t shared(const StepShared& s) const { return barriers_ - s.barriers; }
 
   __device__ void advance() {
     stage_ += stage_bytes_;
@@ -71,12 +73,14 @@ class RingPlace {
     phase_ ^= 1;
   }
 
-  /// Before the first use, by all threads of a CTA, which synchronise then.
-  __device__ void init(const StepShared& s) const {
+  /// Before the first use, by all threads of a CTA, which synchronise then. `choice` is the barrier
+  /// of experts.
+  __device__ void init(const StepShared& s, uint32_t choice) const {
     for (int i = threadIdx.x; i < s.stages; i += blockDim.x) {
       mbarrier_init(barriers_ + i * 16, kStepProducers * kLanes);
       mbarrier_init(barriers_ + i * 16 + 8, kStepWarps);
     }
+    if (threadIdx.x == 0) mbarrier_init(choice, 1);
     fence_mbarrier_init();
     if (s.clears_ring == 0) return;
     for (uint32_t stage = ring_; stage != end_; stage += stage_bytes_) {
@@ -101,16 +105,22 @@ template <int kTileBytes>
 class StepProducer {
  public:
   /// `weights` of all products, in shared memory.
-  __device__ StepProducer(const StepProgram& p, const StepWeights* weights, uint32_t shared,
-                          int producer, int lane)
+  __device__ StepProducer(const StepProgram& p, const StepWeights* weights, uint32_t shared)
       : p_(p),
         weights_(weights),
-        offset_((producer * kLanes + lane) * 16),
+        offset_((static_cast<int>(threadIdx.x) - kStepThreads) * 16),
         ring_(p.shared, shared) {}
 
   __device__ void run() {
 #pragma unroll 1
-    for (int product = 0; product < p_.num_products; ++product) produce(weights_[product]);
+    for (int product = 0; product < p_.num_products; ++product) {
+      const StepWeights& w = weights_[product];
+      if (w.section_units == 0) {
+        produce(w);
+      } else {
+        produce_experts(w);
+      }
+    }
   }
 
  private:
@@ -150,6 +160,63 @@ class StepProducer {
       at.advance(1, units);
       left -= kStageUnits;
     }
+  }
+
+  /// Units of chosen experts, section after section: of a CTA's first strip on, whole units, each
+  /// with scale blocks of its own.
+  __device__ void produce_experts(const StepWeights& w) {
+    const bool by_rows = w.chooses != 0;
+    if (by_rows) mbarrier_wait(ring_.shared(p_.shared) + p_.shared.choice, w.chooses - 1);
+    int unit = w.strips.begin(blockIdx.x) * (by_rows ? w.units : w.section_units);
+    int slot = by_rows ? unit / w.section_units : 0;
+    if (by_rows) unit -= slot * w.section_units;  // of the expert's matrix
+    int left_of_section = by_rows ? w.section_units - unit : w.section_units;
+    int left = w.strips.size(blockIdx.x) * w.units;
+    int done = 0;  // units of the stage
+#pragma unroll 1
+    while (left > 0) {
+      if (done == 0) mbarrier_wait(ring_.empty(), ring_.phase() ^ 1);
+      const int count = min(min(left, left_of_section), kStageUnits - done);
+      copy_units(w, slot, unit, count, done);
+      left -= count;
+      done += count;
+      if (done == kStageUnits || left == 0) {
+        cp_async_mbarrier_arrive(ring_.full());
+        ring_.advance();
+        done = 0;
+      }
+      unit += count;
+      left_of_section -= count;
+      if (left_of_section > 0) continue;
+      // The next expert: its first strip, or its units of the same strip, or of the next one.
+      left_of_section = w.section_units;
+      ++slot;
+      if (by_rows) {
+        unit = 0;
+      } else if (slot * w.section_units == w.units) {
+        slot = 0;
+      } else {
+        unit -= w.section_units;
+      }
+    }
+  }
+
+  /// `count` units of the slot-th chosen expert to the stage, from its unit `to_unit` on.
+  __device__ void copy_units(const StepWeights& w, int slot, int unit, int count,
+                             int to_unit) const {
+    uint32_t expert;
+    ld_shared<1>(&expert, ring_.shared(p_.shared) + p_.shared.experts + slot * 4);
+    const int64_t from = static_cast<int64_t>(expert) * w.expert_bytes + offset_;
+    const uint32_t to = ring_.stage() + offset_;
+    const int codes = kUnitTiles * (kTileBytes > 0 ? kTileBytes : w.tile_bytes);
+    copy(to + to_unit * codes, w.codes + from + int64_t{unit} * codes, count * codes);
+    const int scales = w.blocks_of_unit * static_cast<int>(w.block_scales);
+    copy(to + p_.shared.stage_scales + to_unit * scales, w.scales + from + int64_t{unit} * scales,
+         count * scales);
+    if (w.block_zeros == 0) return;
+    const int zeros = w.blocks_of_unit * static_cast<int>(w.block_zeros);
+    copy(to + p_.shared.stage_zeros + to_unit * zeros, w.zeros + from + int64_t{unit} * zeros,
+         count * zeros);
   }
 
   /// Of all lanes of all producers, 16 bytes each at a time.

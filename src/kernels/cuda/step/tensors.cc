@@ -33,6 +33,21 @@ std::optional<StepTensors::Place> StepTensors::read(const void* data, bool reads
   return tensor->place;
 }
 
+std::optional<StepTensors::Place> StepTensors::also_read(const void* data) {
+  const int index = num_operations() - 1;
+  Tensor* const tensor = find(data);
+  if (tensor == nullptr || tensor->first_writer < 0) {
+    old_reads_.push_back({data, index});
+    return {};
+  }
+  const int first = tensor->first_writer;
+  const int known = known_[first] >= first ? tensor->last_writer + 1 : known_[first];
+  known_.back() = std::max(known_.back(), known);
+  known_to_writers_ = std::max(known_to_writers_, known);
+  tensor->last_reader = index;
+  return tensor->place;
+}
+
 std::optional<StepTensors::Place> StepTensors::write(const void* data, int64_t words, bool begins) {
   Tensor* const tensor = find_or_add(data, words);
   if (tensor == nullptr || is_full_) return {};

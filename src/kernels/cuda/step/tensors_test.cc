@@ -104,6 +104,28 @@ TEST(StepTensors, parts_of_a_tensor_are_written_side_by_side) {
   }
 }
 
+/// A router writes l, which gate and up read beside x; down reads what they write.
+TEST(StepTensors, an_operation_may_read_two_tensors) {
+  StepTensors tensors(5 * kWords);
+  tensors.begin_program();
+  EXPECT_TRUE(add_all(tensors, "yx"));
+  for (uint32_t layer = 1; layer < 5; ++layer) {
+    ASSERT_TRUE(add_all(tensors, "xl"));
+    ASSERT_TRUE(tensors.read(at('x')));
+    const auto logits = tensors.also_read(at('l'));
+    ASSERT_TRUE(logits);
+    EXPECT_EQ(logits->tag, layer);
+    ASSERT_TRUE(tensors.write(at('g'), kWords));
+    ASSERT_TRUE(add_all(tensors, "gx"));
+  }
+  // Who reads l without knowing who read it before must not write it.
+  ASSERT_TRUE(add_all(tensors, "xl"));
+  ASSERT_TRUE(tensors.read(at('x')));
+  ASSERT_TRUE(tensors.also_read(at('l')));
+  ASSERT_TRUE(tensors.write(at('g'), kWords));
+  EXPECT_FALSE(add_all(tensors, "xl"));
+}
+
 TEST(StepTensors, a_program_ends_with_its_tags) {
   StepTensors tensors(5 * kWords);
   for (int program = 0; program < 2; ++program) {

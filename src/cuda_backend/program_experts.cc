@@ -1,0 +1,57 @@
+#include "cuda_backend/program_experts.h"
+
+#include "cuda_backend/experts.h"
+
+namespace subbyte {
+namespace {
+
+using Order = cuda::StackedExperts::Order;
+
+bool is_router(const LinearOp& linear, const ExpertsOp& experts) {
+  if (linear.x != experts.x || linear.y != experts.router_logits) return false;
+  if (linear.type != ValueType::kFloat || !is_one_dense(linear.weight)) return false;
+  return cuda_weight(linear.weight).parts.front().weights->element() != Element::kF32;
+}
+
+bool is_served(const CudaExpertMatrices& matrices) {
+  const gpu::PackedFormat& format = matrices.weights->format();
+  return matrices.bias.size() == 0 && format.decoder != gpu::DecoderKind::kFloats &&
+         !gpu::prepares_inputs(format) && matrices.weights->arguments().gather == nullptr;
+}
+
+bool is_served(const CudaExperts& experts, const Router& router, int multiprocessors) {
+  if (experts.is_apart() || !is_gated(experts.gate) || router.rule.weights_inputs) return false;
+  if (!is_served(experts.gate_up) || !is_served(experts.down)) return false;
+  return experts.top_k * experts.gate_up.weights->format().strips >= multiprocessors;
+}
+
+ProgramExperts stack(const CudaExpertMatrices& matrices, int64_t op, Order order, int64_t chosen) {
+  cuda::ExpertsCall call;
+  matrices.weights->set(call);
+  return {.op = op,
+          .matrices = matrices.weights.get(),
+          .stacked = {order, matrices.weights->count(), chosen, call.expert_bytes},
+          .logits = {}};
+}
+
+}  // namespace
+
+std::optional<ProgramMixture> program_mixture(const StepPlan& plan,
+                                              const std::vector<std::vector<int64_t>>& readers,
+                                              int64_t op, int multiprocessors) {
+  const auto* const linear = plan.as<LinearOp>(op);
+  const auto* const experts = plan.as<ExpertsOp>(op + 1);
+  if (linear == nullptr || experts == nullptr || readers[linear->y].size() != 1) return {};
+  if (!is_router(*linear, *experts) || experts->experts.storage == nullptr) return {};
+  const auto& packed = *static_cast<const CudaExperts*>(experts->experts.storage.get());
+  if (!is_served(packed, experts->router, multiprocessors)) return {};
+  ProgramMixture mixture;
+  mixture.router = &cuda_weight(linear->weight).parts.front();
+  mixture.gate_up = stack(packed.gate_up, op + 1, Order::kRows, packed.top_k);
+  mixture.down = stack(packed.down, op + 1, Order::kColumns, packed.top_k);
+  mixture.activation = activation_of(packed);
+  mixture.swiglu = packed.swiglu;
+  return mixture;
+}
+
+}  // namespace subbyte

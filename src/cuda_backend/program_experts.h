@@ -1,0 +1,27 @@
+#pragma once
+// Mixtures of experts in programs of the kernel of a step: which ones have a form there.
+
+#include <optional>
+#include <vector>
+
+#include "cuda_backend/schedule.h"
+
+namespace subbyte {
+
+/// A router, and the experts that it chooses, the operation after it.
+struct ProgramMixture {
+  const CudaMatrix* router = nullptr;
+  ProgramExperts gate_up, down;
+  cuda::Activation activation = cuda::Activation::kNone;
+  SwiGLU swiglu;
+};
+
+/// The mixture whose router operation `op` is, if it has a form in programs on GPUs with so many
+/// multiprocessors: a dense router that reads what the experts read, experts of one packed format a
+/// matrix, without biases, whose rows are whole units of the kernel, and of which every
+/// multiprocessor has a part. `readers`: of the plan.
+std::optional<ProgramMixture> program_mixture(const StepPlan& plan,
+                                              const std::vector<std::vector<int64_t>>& readers,
+                                              int64_t op, int multiprocessors);
+
+}  // namespace subbyte

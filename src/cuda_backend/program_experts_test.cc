@@ -1,0 +1,161 @@
+#include "cuda_backend/program_experts.h"
+
+#include <gtest/gtest.h>
+
+#include "cuda_backend/experts.h"
+#include "ops/recorder.h"
+#include "support/random_matrix.h"
+
+namespace subbyte {
+namespace {
+
+using testing::Contents;
+using testing::random_matrix;
+
+constexpr WeightFormat kAwq = {Format::kU4, Format::kF16, Zero::kU8, 128};
+constexpr int64_t kExperts = 8;
+constexpr int64_t kVocab = 64;
+
+/// A model of two layers of mixtures, as the backend describes its weights without a GPU.
+struct Mixtures {
+  int64_t hidden = 256;
+  int64_t inner = 512;
+  int64_t top_k = 3;
+  Format router = Format::kBF16;
+  AttentionShape shape = {4, 2, 64, 0.125f, 0};
+
+  static CudaMatrix with_order(int64_t rows, int64_t cols, gpu::RowOrder order) {
+    const auto matrix = random_matrix(kAwq, rows, cols, Contents::kReal, 1);
+    return {std::make_shared<const device::PackedMatrix>(device::Buffer(), matrix.view, matrix.view,
+                                                         *gpu::packed_format(matrix.view, order),
+                                                         cuda::Device(), 0)};
+  }
+
+  static Weight weight_of(CudaMatrix matrix) {
+    Weight weight;
+    weight.rows = matrix.rows();
+    weight.cols = matrix.cols();
+    weight.storage = std::make_shared<const CudaWeight>(CudaWeight{{std::move(matrix)}});
+    return weight;
+  }
+
+  static Weight packed(int64_t rows, int64_t cols) {
+    return weight_of(with_order(rows, cols, gpu::RowOrder::kNatural));
+  }
+
+  static Weight dense(int64_t rows, int64_t cols, Format format) {
+    MatrixView view;
+    view.format = {format, Format::kNone, Zero::kNone, 0};
+    view.rows = rows;
+    view.cols = cols;
+    return weight_of({std::make_shared<const device::PackedMatrix>(
+        device::Buffer(), view, view, gpu::RowOrder::kNatural, cuda::Device(), 0)});
+  }
+
+  static CudaExpertMatrices matrices(int64_t rows, int64_t cols, gpu::RowOrder order) {
+    const CudaMatrix one = with_order(rows, cols, order);
+    return {std::make_shared<const device::PackedExperts>(device::Buffer(), kExperts,
+                                                          one.format().bytes, one.format(),
+                                                          one.number, cuda::Device(), 0),
+            {}};
+  }
+
+  Experts experts() const {
+    CudaExperts mixture;
+    mixture.gate_up = matrices(2 * inner, hidden, gpu::RowOrder::kGateAboveUp);
+    mixture.down = matrices(hidden, inner, gpu::RowOrder::kNatural);
+    mixture.top_k = top_k;
+    return {kExperts, top_k, hidden, inner,
+            std::make_shared<const CudaExperts>(std::move(mixture))};
+  }
+
+  StepPlan plan() const {
+    const Norm norm = {{hidden, nullptr}, 1e-6f};
+    const int64_t cols = shape.heads * shape.head_dim;
+    const int64_t kv = shape.kv_heads * shape.head_dim;
+    Recorder record;
+    ValueId x = record.embed("table", dense(kVocab, hidden, Format::kF16));
+    ValueId delta = kNoValue;
+    Recorder::Attention attention;
+    attention.shape = shape;
+    attention.rope = std::make_shared<const Rope>(shape.head_dim, 1e6);
+    for (const char* layer : {"0.", "1."}) {
+      record.set_prefix(layer);
+      ValueId h = record.add_norm("before", x, delta, norm);
+      h = record.attention("attention", record.linear("qkv", h, packed(cols + 2 * kv, hidden)),
+                           attention);
+      delta = record.linear("o", h, packed(hidden, cols));
+      h = record.add_norm("after", x, delta, norm);
+      const ValueId logits = record.exact_linear("router", h, dense(kExperts, hidden, router));
+      delta = record.experts("experts", h, logits, experts());
+    }
+    record.set_prefix("");
+    record.logits("head", record.head_norm("norm", x, delta, norm),
+                  dense(kVocab, hidden, Format::kF16));
+    return std::move(std::move(record).finish()).value();
+  }
+
+  Schedule schedule(int64_t tokens = 1, bool attends = true) const {
+    constexpr ProgramLimits kLimits = {1 << 19, 1 << 20, 32, 8192};
+    const StepPlan of_plan = plan();
+    return schedule_programs(of_plan, assign_slots(of_plan), tokens, attends, {}, kLimits);
+  }
+  bool has_programs() const { return schedule().has_programs(); }
+};
+
+TEST(ProgramExperts, layers_with_experts_are_one_program) {
+  const Mixtures model;
+  const std::string text = to_string(model.schedule(), model.plan());
+  EXPECT_EQ(text.substr(text.find("program\n")),
+            "program\n"
+            "  0.qkv, normalises %0\n"
+            "  0.attention\n"
+            "  0.o, adds to %8\n"
+            "  0.router, normalises %8\n"
+            "  0.experts, gate and up, normalises %8\n"
+            "  0.experts, down, adds to %12\n"
+            "  1.qkv, normalises %12\n"
+            "  1.attention\n"
+            "  1.o, adds to %18\n"
+            "  1.router, normalises %18\n"
+            "  1.experts, gate and up, normalises %18\n"
+            "  1.experts, down\n"
+            "launch norm\n"
+            "launch head\n"
+            "launch head.logits\n");
+}
+
+TEST(ProgramExperts, all_layers_are_launches_where_one_has_no_form) {
+  EXPECT_TRUE(Mixtures().has_programs());
+  EXPECT_FALSE(Mixtures{.inner = 384}.has_programs()) << "a row ends within a unit";
+  EXPECT_FALSE(Mixtures{.top_k = 2}.has_programs()) << "128 strips for 132 multiprocessors";
+  EXPECT_FALSE(Mixtures{.router = Format::kF32}.has_programs());
+  EXPECT_FALSE((Mixtures{.shape = {2, 1, 256, 0.125f, 0}}.has_programs())) << "long heads";
+  EXPECT_FALSE(Mixtures().schedule(2).has_programs());
+  EXPECT_FALSE(Mixtures().schedule(1, false).has_programs());
+}
+
+/// Each result goes to a place whose readers of before have ended, and choices take turns.
+TEST(ProgramExperts, a_layer_writes_where_the_one_before_has_been_read) {
+  const Schedule schedule = Mixtures().schedule();
+  const auto program = std::ranges::find_if(schedule.items, [](const MachineOp& item) {
+    return std::holds_alternative<ScheduledProgram>(item);
+  });
+  ASSERT_NE(program, schedule.items.end());
+  const auto& ops = std::get<ScheduledProgram>(*program).ops;
+  ASSERT_EQ(ops.size(), 12u);
+  for (const std::size_t layer : {0, 6}) {
+    const auto& router = std::get<ProgramRouter>(ops[layer + 3]);
+    const auto& gate_up = std::get<ProgramProduct>(ops[layer + 4]);
+    const auto& down = std::get<ProgramProduct>(ops[layer + 5]);
+    ASSERT_TRUE(router.result && gate_up.experts->logits && gate_up.result && down.x.tagged);
+    EXPECT_EQ(router.result->begin, gate_up.experts->logits->begin);
+    EXPECT_EQ(gate_up.result->begin, down.x.tagged->begin);
+    EXPECT_EQ(router.result->tag, layer == 0 ? 1u : 2u);
+    EXPECT_EQ(down.x.tagged->tag, layer == 0 ? 1u : 2u);
+    EXPECT_EQ(std::get<ScheduledProgram>(*program).layout.shared().experts % 16, 0);
+  }
+}
+
+}  // namespace
+}  // namespace subbyte
