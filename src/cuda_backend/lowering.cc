@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cuda_backend/experts.h"
+#include "kernels/cuda/elementwise/norm.h"
 
 namespace subbyte {
 namespace {
@@ -147,8 +148,91 @@ void router_into_experts(Lowering& l, int64_t op) {
   l.take_in({joined.norm, joined.gate, joined.router});
 }
 
+/// Norms of a token that follow each other, as norm_of_terms() goes back from what is added.
+class NormsBefore {
+ public:
+  NormsBefore(const Lowering& l, JoinedNorms& norms) : l_(l), norms_(norms), first_(norms.op) {}
+
+  void find(ValueId delta) {
+    norms_.of_sum = take_norm(delta);
+    if (norms_.of_sum >= 0) delta = l_.plan.as<NormOp>(norms_.of_sum)->x;
+    const auto* const sum = l_.plan.as<SigmoidGateOp>(before(delta));
+    if (sum == nullptr || sum->gate != kNoValue || sum->base == kNoValue) {
+      find_routes(delta);
+      return;
+    }
+    norms_.added = --first_;
+    // The one that was computed last is next to it.
+    const bool x_is_last = l_.producers[sum->x] > l_.producers[sum->base];
+    for (const bool is_x : {x_is_last, !x_is_last}) {
+      const int64_t norm = take_norm(is_x ? sum->x : sum->base);
+      norms_.terms[is_x ? 0 : 1] = norm;
+      if (norm >= 0) find_routes(l_.plan.as<NormOp>(norm)->x);
+    }
+  }
+
+ private:
+  /// The operation that gives `id`, if it is just before those that were found, alone, and nothing
+  /// else reads that; -1: it is not.
+  int64_t before(ValueId id) const {
+    const int64_t op = l_.producers[id];
+    const bool is_near = op >= 0 && op == first_ - 1 && l_.reader_of(id) >= 0;
+    return is_near && l_.launches[op] && std::holds_alternative<PlanLaunch>(*l_.launches[op]) ? op
+                                                                                              : -1;
+  }
+
+  int64_t take_norm(ValueId id) {
+    const int64_t op = before(id);
+    const auto* const norm = l_.plan.as<NormOp>(op);
+    if (norm == nullptr || norm->first || norm->runs != 1 || !norm->norm.is_rms()) return -1;
+    first_ = op;
+    return op;
+  }
+
+  /// Routes stay where they are until the next experts.
+  void find_routes(ValueId id) {
+    const int64_t op = l_.producers[id];
+    if (norms_.experts >= 0 || l_.plan.as<ExpertsOp>(op) == nullptr || l_.reader_of(id) < 0) return;
+    for (int64_t between = op + 1; between < norms_.op; ++between) {
+      if (l_.plan.as<ExpertsOp>(between) != nullptr) return;
+    }
+    norms_.experts = op;
+  }
+
+  const Lowering& l_;
+  JoinedNorms& norms_;
+  int64_t first_;  // operation that was found
+};
+
+bool is_usual(const AddNormOp& norm) {
+  return norm.norm.is_rms() && norm.rows == ValueRows::kTokens;
+}
+
+/// What is read must not be written over by another row, so it is of one token, and all operations
+/// are neighbours.
+void norms_into_one(Lowering& l, int64_t op) {
+  const auto* const add = l.plan.as<AddNormOp>(op);
+  if (add == nullptr || l.tokens != 1 || add->delta == kNoValue || !is_usual(*add)) return;
+  if (!l.launches[op] || !std::holds_alternative<PlanLaunch>(*l.launches[op])) return;
+  JoinedNorms norms;
+  norms.op = op;
+  NormsBefore(l, norms).find(add->delta);
+  for (int64_t next = op + 1; std::ssize(norms.more) + 1 < cuda::JoinedNormsCall::kMaxResults;
+       ++next) {
+    const auto* const other = l.plan.as<AddNormOp>(next);
+    if (other == nullptr || other->delta != kNoValue || other->x != add->sum) break;
+    if (!is_usual(*other)) break;
+    norms.more.push_back(next);
+  }
+  if (norms.of_sum < 0 && norms.added < 0 && norms.more.empty()) return;
+  if (norms.experts >= 0) l.experts_at(norms.experts).leaves_sum = true;
+  l.take_in({norms.terms[0], norms.terms[1], norms.added, norms.of_sum});
+  for (const int64_t other : norms.more) l.take_in({other});
+  l.launches[op] = std::move(norms);
+}
+
 constexpr LoweringRule kRules[] = {gates_into_delta_net, shared_expert_into_mixture,
-                                   sum_of_experts_into_norm, router_into_experts};
+                                   sum_of_experts_into_norm, router_into_experts, norms_into_one};
 
 }  // namespace
 

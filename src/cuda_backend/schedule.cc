@@ -440,6 +440,14 @@ std::string line(const RoutedNorm& norm, const StepPlan& plan) {
          "\n";
 }
 
+std::string line(const JoinedNorms& norms, const StepPlan& plan) {
+  std::string text = with("launch ", norms.op, plan);
+  for (const int64_t op : norms.terms) text += with(", with ", op, plan);
+  text += with(", with ", norms.added, plan) + with(", with ", norms.of_sum, plan);
+  for (const int64_t op : norms.more) text += with(", with ", op, plan);
+  return text + with(", adds the routes of ", norms.experts, plan) + "\n";
+}
+
 std::string line(const JoinedExperts& experts, const StepPlan& plan) {
   return with("launch ", experts.op, plan) + with(", normalises ", experts.router.norm, plan) +
          with(", multiplies ", experts.router.gate, plan) +

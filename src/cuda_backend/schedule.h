@@ -11,6 +11,7 @@
 // A sum of experts is left to the norm that adds it (lowering.h), as a norm and a residual sum are
 // left to the products around them in a program.
 
+#include <array>
 #include <optional>
 #include <string>
 #include <variant>
@@ -38,6 +39,18 @@ struct SummedNorm {
 struct RoutedNorm {
   int64_t op = 0;
   int64_t gated = -1;
+};
+
+/// Norms of one token that follow each other as one kernel (kernels/cuda/elementwise/norm.h): of
+/// one or two terms, of their sum, and of the stream that it is added to, as several results.
+struct JoinedNorms {
+  int64_t op = 0;                           // adds to the stream
+  std::array<int64_t, 2> terms = {-1, -1};  // norms of them; -1: a term is as it is
+  int64_t added = -1;                       // their sum; -1: there is one term
+  int64_t of_sum = -1;                      // its norm
+  std::vector<int64_t> more;                // norms of the same stream
+  int64_t experts = -1;  // whose routes are left to this: what the first norm of a term reads, or
+                         // the sum of one term
 };
 
 /// The operations of an expert that every token goes to, which is one more of a mixture's.
@@ -140,8 +153,8 @@ struct ScheduledProgram {
 };
 
 /// A machine operation: runs on the GPU as one.
-using MachineOp = std::variant<PlanLaunch, SummedNorm, RoutedNorm, JoinedExperts, DeltaNetWithGates,
-                               ScheduledProgram>;
+using MachineOp = std::variant<PlanLaunch, SummedNorm, RoutedNorm, JoinedNorms, JoinedExperts,
+                               DeltaNetWithGates, ScheduledProgram>;
 
 struct Schedule {
   std::vector<MachineOp> items;

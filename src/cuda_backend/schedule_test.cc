@@ -360,7 +360,8 @@ TEST(Lowering, each_rule_joins_its_own_pattern) {
                        before + "launch experts, the sum left to a norm\nlaunch up\nlaunch down\n"
                                 "launch next, adds the routes and shared\n",
                        "launch norm\nlaunch gate\nlaunch experts, multiplies router\n" + shared +
-                           "launch next\n"}));
+                           "launch next\n",
+                       before + "launch experts\n" + shared + "launch next\n"}));
 }
 
 constexpr const char* kApart =

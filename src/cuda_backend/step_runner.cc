@@ -10,7 +10,6 @@
 #include "kernels/cuda/elementwise/columns.h"
 #include "kernels/cuda/elementwise/embed.h"
 #include "kernels/cuda/elementwise/gates.h"
-#include "kernels/cuda/elementwise/norm.h"
 
 namespace subbyte {
 namespace {
@@ -239,72 +238,6 @@ Status CudaStepRunner::launch(const EmbedOp& op) {
   } else {
     cuda::run_embed(call, table.arguments(), table.format(), stream_);
   }
-  return {};
-}
-
-cuda::AddNormCall CudaStepRunner::norm_call(const AddNormOp& op) const {
-  cuda::AddNormCall call;
-  call.y = at(op.y);
-  call.x = floats(op.x);
-  if (op.rows == ValueRows::kHeadRows) call.rows = step_.head_rows();
-  call.weight = floats_of(op.norm.weight);
-  call.bias = floats_of(op.norm.bias);
-  call.is_centred = op.norm.is_centred;
-  call.num_rows = rows_of(op.y);
-  call.cols = plan_->value(op.y).cols;
-  call.eps = op.norm.eps;
-  call.factor = op.factor;
-  call.scale = floats_of(op.scale);
-  call.element = element();
-  return call;
-}
-
-cuda::AddNormCall CudaStepRunner::add_norm_call(const AddNormOp& op) const {
-  cuda::AddNormCall call = norm_call(op);
-  if (op.delta != kNoValue) call.delta = at(op.delta);
-  return call;
-}
-
-Status CudaStepRunner::launch(const AddNormOp& op) {
-  cuda::run_add_norm(add_norm_call(op), stream_);
-  return {};
-}
-
-Status CudaStepRunner::launch(const SummedNorm& item) {
-  cuda::run_add_norm(norm_call(plan_op<AddNormOp>(item.op)), stream_);
-  return {};
-}
-
-Status CudaStepRunner::launch(const RoutedNorm& item) {
-  cuda::AddNormCall call = norm_call(plan_op<AddNormOp>(item.op));
-  call.routes = routes_;
-  if (item.gated >= 0) {
-    const auto& gated = plan_op<SigmoidGateOp>(item.gated);
-    call.gated = {at(gated.x), gate_of(gated)};
-  }
-  cuda::run_add_norm(call, stream_);
-  return {};
-}
-
-Status CudaStepRunner::launch(const AddOp& op) {
-  const void* const delta = op.delta == kNoValue ? nullptr : at(op.delta);
-  cuda::run_add(at(op.y), floats(op.x), delta, op.factor, element(),
-                rows_of(op.y) * plan_->value(op.y).cols, stream_);
-  return {};
-}
-
-Status CudaStepRunner::launch(const NormOp& op) {
-  const cuda::NormCall call = {.y = at(op.y),
-                               .x = at(op.x),
-                               .weight = floats_of(op.norm.weight),
-                               .num_rows = rows_of(op.y),
-                               .stride = plan_->value(op.y).cols,
-                               .first = op.first.value_or(0),
-                               .cols = op.norm.weight.size,
-                               .runs = op.runs,
-                               .eps = op.norm.eps,
-                               .element = element()};
-  cuda::run_norm(call, stream_);
   return {};
 }
 

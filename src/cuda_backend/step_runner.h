@@ -114,6 +114,7 @@ class CudaStepRunner {
   Status launch(const PlanLaunch& item);
   Status launch(const SummedNorm& item);
   Status launch(const RoutedNorm& item);
+  Status launch(const JoinedNorms& item);
   Status launch(const JoinedExperts& item);
   Status launch(const DeltaNetWithGates& item);
   Status show(const Op& op);
@@ -128,6 +129,8 @@ class CudaStepRunner {
   /// Without what is added, and with it.
   cuda::AddNormCall norm_call(const AddNormOp& op) const;
   cuda::AddNormCall add_norm_call(const AddNormOp& op) const;
+  cuda::JoinedNormsCall joined_norms_call(const JoinedNorms& item) const;
+  cuda::NormTerm norm_term(ValueId id, int64_t norm, int64_t experts) const;
   Status launch_experts(const ExpertsOp& op, const JoinedExperts& joined);
   /// Logits of the gate of an expert that every token goes to; nullptr: it has none.
   const float* gate_of(const SigmoidGateOp& op) const {

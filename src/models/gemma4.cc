@@ -189,18 +189,21 @@ Status read(const json::Object& config, ModelConfig& model) {
 // ---- the step
 
 /// The sum of the dense block and of experts beside it, each after its norm. Experts read another
-/// norm of the stream, and their router a third one.
-ValueId with_experts(const ModelConfig& config, StepRecorder& step, ValueId x, ValueId dense) {
+/// norm of the stream than the block reads, `h`, and their router a third one. Norms are next to
+/// each other, where machines join them.
+ValueId with_experts(const ModelConfig& config, StepRecorder& step, ValueId x, ValueId h,
+                     const StepRecorder::GatedBlock& block) {
   const float width = static_cast<float>(config.hidden_size);
-  dense = step.norm("post_feedforward_layernorm_1", dense);
   const ValueId scaled = step.scaled_norm("router.scale", x, 1 / std::sqrt(width));
-  const ValueId h = step.add_norm("pre_feedforward_layernorm_2", x, kNoValue);
-  const ValueId mixed = step.mixture(h, config.own.as<Own>().experts,
+  const ValueId of_experts = step.add_norm("pre_feedforward_layernorm_2", x, kNoValue);
+  ValueId dense = step.gated_block(h, block);
+  const ValueId mixed = step.mixture(of_experts, config.own.as<Own>().experts,
                                      {.prefix = "",
                                       .router = "router.proj",
                                       .router_input = scaled,
                                       .factors = "router.per_expert_scale",
                                       .use = {.gate = Gate::kGelu}});
+  dense = step.norm("post_feedforward_layernorm_1", dense);
   return step.sum("experts.added", dense, step.norm("post_feedforward_layernorm_2", mixed));
 }
 
@@ -223,9 +226,10 @@ void record(const ModelConfig& config, StepRecorder& step) {
     ValueId h = step.add_norm("input_layernorm", x, delta);
     delta = step.norm("post_attention_layernorm", step.attention(h, attention));
     h = step.add_norm("pre_feedforward_layernorm", x, delta);
-    delta =
-        step.gated_block(h, {.inner = inner_size_of(config, own.heads, i), .gate = Gate::kGelu});
-    if (own.experts.count > 0) delta = with_experts(config, step, x, delta);
+    const StepRecorder::GatedBlock block = {.inner = inner_size_of(config, own.heads, i),
+                                            .gate = Gate::kGelu};
+    delta = own.experts.count > 0 ? with_experts(config, step, x, h, block)
+                                  : step.gated_block(h, block);
     delta = step.norm("post_feedforward_layernorm", delta);
     if (own.input_size > 0) {
       delta = record_layer_input(config, step, x, delta, inputs, own.input_size, i);

@@ -271,6 +271,122 @@ __global__ void __launch_bounds__(kThreads) norm(const __grid_constant__ NormCal
   }
 }
 
+/// Eight elements of a row in each thread, kRuns times.
+template <int kRuns>
+struct RowOfCta {
+  float values[kRuns][kEight] = {};
+
+  static __device__ int64_t col(int run) {
+    return (int64_t{run} * kThreads + threadIdx.x) * kEight;
+  }
+
+  __device__ void load(Element element, const void* from, int64_t cols) {
+#pragma unroll
+    for (int r = 0; r < kRuns; ++r) {
+      if (from != nullptr && col(r) < cols) load_8(element, from, col(r), values[r]);
+    }
+  }
+
+  __device__ void load(const NormTerm& term, Element element, int64_t cols) {
+    if (term.routes.top_k == 0) return load(element, term.x, cols);
+#pragma unroll
+    for (int r = 0; r < kRuns; ++r) {
+      if (col(r) >= cols) continue;
+      add_routes_8<kThreads>(element, term.routes, cols, 0, col(r), values[r]);
+#pragma unroll
+      for (float& value : values[r]) value = rounded(element, value);
+    }
+  }
+
+  __device__ double squares() const {
+    double sum = 0;
+#pragma unroll
+    for (int r = 0; r < kRuns; ++r) {
+#pragma unroll
+      for (const float value : values[r]) sum = add_squares(sum, value);
+    }
+    return sum;
+  }
+
+  __device__ void normalise(const RowOfCta& weights, float factor, Element element) {
+#pragma unroll
+    for (int r = 0; r < kRuns; ++r) {
+#pragma unroll
+      for (int e = 0; e < kEight; ++e) {
+        values[r][e] = rounded(element, values[r][e] * (factor * weights.values[r][e]));
+      }
+    }
+  }
+
+  __device__ void store(Element element, void* to, int64_t cols) const {
+#pragma unroll
+    for (int r = 0; r < kRuns; ++r) {
+      if (col(r) < cols) store_8(element, to, col(r), values[r]);
+    }
+  }
+};
+
+/// Weights first, which depend on no other kernel, but those of all results but one.
+template <int kRuns>
+__global__ void __launch_bounds__(kThreads)
+    joined_norms(const __grid_constant__ JoinedNormsCall a) {
+  using Row = RowOfCta<kRuns>;
+  __shared__ double partials[4][kThreads / kLanes];
+  constexpr int kWarps = kThreads / kLanes;
+  Row weights[2];
+  Row of_sum;
+  Row of_result;
+#pragma unroll
+  for (int t = 0; t < 2; ++t) weights[t].load(Element::kF32, a.terms[t].weight, a.cols);
+  of_sum.load(Element::kF32, a.weight, a.cols);
+  of_result.load(Element::kF32, a.results[0].weight, a.cols);
+  begin_operation();
+  Row x;
+  x.load(Element::kF32, a.x, a.cols);
+  Row added;
+#pragma unroll
+  for (int t = 0; t < 2; ++t) {
+    const NormTerm& term = a.terms[t];
+    if (term.x == nullptr && term.routes.top_k == 0) continue;
+    Row row;
+    row.load(term, a.element, a.cols);
+    if (term.weight != nullptr) {
+      const double squares = sum_in_tree<kWarps>(row.squares(), partials[t]);
+      row.normalise(weights[t], factor_of(squares, a.cols, term.eps), a.element);
+    }
+#pragma unroll
+    for (int r = 0; r < kRuns; ++r) {
+#pragma unroll
+      for (int e = 0; e < kEight; ++e) {
+        added.values[r][e] = rounded(a.element, added.values[r][e] + row.values[r][e]);
+      }
+    }
+  }
+  if (a.weight != nullptr) {
+    const double squares = sum_in_tree<kWarps>(added.squares(), partials[2]);
+    added.normalise(of_sum, factor_of(squares, a.cols, a.eps), a.element);
+  }
+  const float scale = a.scale != nullptr ? *a.scale : 1.0f;
+#pragma unroll
+  for (int r = 0; r < kRuns; ++r) {
+#pragma unroll
+    for (int e = 0; e < kEight; ++e) {
+      x.values[r][e] = scale * fmaf(a.factor, added.values[r][e], x.values[r][e]);
+    }
+  }
+  const double squares = sum_in_tree<kWarps>(x.squares(), partials[3]);
+  x.store(Element::kF32, a.x, a.cols);
+#pragma unroll
+  for (int i = 0; i < JoinedNormsCall::kMaxResults; ++i) {
+    const JoinedNormsCall::Result& result = a.results[i];
+    if (result.y == nullptr) break;
+    if (i > 0) of_result.load(Element::kF32, result.weight, a.cols);
+    Row y = x;
+    y.normalise(of_result, factor_of(squares, a.cols, result.eps), a.element);
+    y.store(a.element, result.y, a.cols);
+  }
+}
+
 __global__ void __launch_bounds__(kThreads)
     add(void* y, float* x, const void* delta, float factor, Element element, int64_t size) {
   begin_operation();
@@ -305,6 +421,26 @@ void run_add_norm(const AddNormCall& call, Stream stream) {
   if (runs == 1) return launch(add_norm_runs<1>, grid, stream, call);
   if (runs == 2) return launch(add_norm_runs<2>, grid, stream, call);
   launch(add_norm_runs<kMaxRuns>, grid, stream, call);
+}
+
+bool serves_joined_norms(const JoinedNormsCall& call) {
+  uintptr_t places = reinterpret_cast<uintptr_t>(call.x) | reinterpret_cast<uintptr_t>(call.weight);
+  for (const NormTerm& term : call.terms) {
+    for (const void* p : {term.x, term.routes.outputs, static_cast<const void*>(term.weight)}) {
+      places |= reinterpret_cast<uintptr_t>(p);
+    }
+  }
+  for (const JoinedNormsCall::Result& result : call.results) {
+    places |= reinterpret_cast<uintptr_t>(result.y) | reinterpret_cast<uintptr_t>(result.weight);
+  }
+  return places % 16 == 0 && call.cols % kEight == 0 && call.cols <= 2 * kThreads * kEight &&
+         call.element != Element::kF32;
+}
+
+void run_joined_norms(const JoinedNormsCall& call, Stream stream) {
+  const Grid grid = {dim3(1), kThreads};
+  if (call.cols <= kThreads * kEight) return launch(joined_norms<1>, grid, stream, call);
+  launch(joined_norms<2>, grid, stream, call);
 }
 
 void run_add(void* y, float* x, const void* delta, float factor, Element element, int64_t size,

@@ -35,6 +35,42 @@ struct AddNormCall {
 /// Results of a row do not depend on the others. Errors are left to cudaGetLastError().
 void run_add_norm(const AddNormCall& call, Stream stream);
 
+/// A row that is added: 16-bit numbers or the rounded sum of routes, normalised and rounded if
+/// there is a weight.
+struct NormTerm {
+  const void* x = nullptr;  // nullptr: there is none, but for
+  RoutedSum routes;         // top_k 0: none
+  const float* weight = nullptr;
+  float eps = 0;
+};
+
+/// One row: x = scale * (x + factor * d), where d is the rounded sum of the terms, normalised and
+/// rounded if there is a weight; then norms of x as run_add_norm() has them. All that is read is
+/// read before a result is written.
+struct JoinedNormsCall {
+  static constexpr int kMaxResults = 3;
+  struct Result {
+    void* y = nullptr;  // [cols]; nullptr: there is none, nor any after it
+    const float* weight = nullptr;
+    float eps = 0;
+  };
+
+  NormTerm terms[2];  // the second may be none
+  const float* weight = nullptr;
+  float eps = 0;
+  float* x = nullptr;
+  float factor = 1;
+  const float* scale = nullptr;  // [1]; nullptr: 1
+  Result results[kMaxResults];
+  int64_t cols = 0;
+  Element element = Element::kF16;  // of terms and results
+};
+
+/// Says whether rows and addresses are such that run_joined_norms() has them.
+bool serves_joined_norms(const JoinedNormsCall& call);
+/// Errors are left to cudaGetLastError().
+void run_joined_norms(const JoinedNormsCall& call, Stream stream);
+
 /// x[i] += factor * delta[i] unless `delta` is nullptr, then y[i] = x[i]; y and delta are of the
 /// type `element`.
 void run_add(void* y, float* x, const void* delta, float factor, Element element, int64_t size,
