@@ -16,7 +16,8 @@ bool is_router(const LinearOp& linear, const ExpertsOp& experts) {
 bool is_served(const CudaExpertMatrices& matrices) {
   const gpu::PackedFormat& format = matrices.weights->format();
   return matrices.bias.size() == 0 && format.decoder != gpu::DecoderKind::kFloats &&
-         !gpu::prepares_inputs(format) && matrices.weights->arguments().gather == nullptr;
+         !gpu::in_superblocks(format) && !gpu::prepares_inputs(format) &&
+         matrices.weights->arguments().gather == nullptr;
 }
 
 bool is_served(const CudaExperts& experts, const Router& router, int multiprocessors) {

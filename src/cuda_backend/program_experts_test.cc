@@ -13,6 +13,7 @@ using testing::Contents;
 using testing::random_matrix;
 
 constexpr WeightFormat kAwq = {Format::kU4, Format::kF16, Zero::kU8, 128};
+constexpr WeightFormat kQ4K = {Format::kU4, Format::kU6, Zero::kOffsetU6, 32};
 constexpr int64_t kExperts = 8;
 constexpr int64_t kVocab = 64;
 
@@ -22,10 +23,11 @@ struct Mixtures {
   int64_t inner = 512;
   int64_t top_k = 3;
   Format router = Format::kBF16;
+  WeightFormat format = kAwq;
   AttentionShape shape = {4, 2, 64, 0.125f, 0};
 
-  static CudaMatrix with_order(int64_t rows, int64_t cols, gpu::RowOrder order) {
-    const auto matrix = random_matrix(kAwq, rows, cols, Contents::kReal, 1);
+  CudaMatrix with_order(int64_t rows, int64_t cols, gpu::RowOrder order) const {
+    const auto matrix = random_matrix(format, rows, cols, Contents::kReal, 1);
     return {std::make_shared<const device::PackedMatrix>(device::Buffer(), matrix.view, matrix.view,
                                                          *gpu::packed_format(matrix.view, order),
                                                          cuda::Device(), 0)};
@@ -39,7 +41,7 @@ struct Mixtures {
     return weight;
   }
 
-  static Weight packed(int64_t rows, int64_t cols) {
+  Weight packed(int64_t rows, int64_t cols) const {
     return weight_of(with_order(rows, cols, gpu::RowOrder::kNatural));
   }
 
@@ -52,7 +54,7 @@ struct Mixtures {
         device::Buffer(), view, view, gpu::RowOrder::kNatural, cuda::Device(), 0)});
   }
 
-  static CudaExpertMatrices matrices(int64_t rows, int64_t cols, gpu::RowOrder order) {
+  CudaExpertMatrices matrices(int64_t rows, int64_t cols, gpu::RowOrder order) const {
     const CudaMatrix one = with_order(rows, cols, order);
     return {std::make_shared<const device::PackedExperts>(device::Buffer(), kExperts,
                                                           one.format().bytes, one.format(),
@@ -130,6 +132,7 @@ TEST(ProgramExperts, all_layers_are_launches_where_one_has_no_form) {
   EXPECT_FALSE(Mixtures{.inner = 384}.has_programs()) << "a row ends within a unit";
   EXPECT_FALSE(Mixtures{.top_k = 2}.has_programs()) << "128 strips for 132 multiprocessors";
   EXPECT_FALSE(Mixtures{.router = Format::kF32}.has_programs());
+  EXPECT_FALSE(Mixtures{.format = kQ4K}.has_programs()) << "scales of two levels";
   EXPECT_FALSE((Mixtures{.shape = {2, 1, 256, 0.125f, 0}}.has_programs())) << "long heads";
   EXPECT_FALSE(Mixtures().schedule(2).has_programs());
   EXPECT_FALSE(Mixtures().schedule(1, false).has_programs());
