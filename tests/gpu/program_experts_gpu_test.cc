@@ -34,7 +34,7 @@ TEST(GpuProgramExperts, are_near_those_that_are_launched) {
   constexpr int64_t kTokens = 24;
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / "subbyte_program_experts";
-  for (const auto& [format, group] : {std::pair{"awq", 128}, {"awq", 64}, {"gptq", 128}}) {
+  for (const auto& [format, group] : {std::pair{"awq", 128}, {"awq", 64}, {"fp8", 128}}) {
     std::filesystem::remove_all(folder);
     ThreadPool pool(4);
     const Status made = synthesize(folder,
