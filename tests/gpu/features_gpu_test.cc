@@ -32,8 +32,8 @@ bool has_large_m() {
 /// The cheapest plan of each kernel, and all in which CTAs of large_m share outputs or tokens.
 std::vector<Plan> one_of_each(const cuda::Problem& problem) {
   std::vector<Plan> plans;
-  for (const char* kernel :
-       {"gemv", "small_m8", "small_m16", "small_m64", "large_m64", "large_m128", "large_m256"}) {
+  for (const char* kernel : {"gemv", "small_m8", "small_m16", "small_m64", "large_m16", "large_m32",
+                             "large_m64", "large_m128", "large_m256"}) {
     PlanOptions options;
     options.kernel = kernel;
     const std::vector<Plan> candidates = cuda::plan_candidates(problem, this_device(), options);

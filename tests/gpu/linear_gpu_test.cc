@@ -47,7 +47,7 @@ double tensor_core_bound(int64_t inputs) {
 /// two levels are exact there.
 double relative_bound(const WeightFormat& format, int64_t cols, KernelKind kernel, Number number) {
   const double table = has_table(format) ? 1.01 * unit_of(number) : 0;
-  if (kernel >= KernelKind::kLargeM64) {
+  if (cuda::is_large_m(kernel)) {
     // Scale and product are rounded to 16 bits, or scale, offset and their sum: each part twice.
     // CTAs that split K add their partials, but have one addition less each, as their first
     // product is added to nothing.
@@ -75,7 +75,7 @@ double largest_raw_code(const WeightFormat& format, Number number) {
 std::vector<double> bounds_of(const PackedOnDevice& weights, const Oracle& oracle,
                               const std::vector<float>& x, KernelKind kernel, Number number) {
   const cuda::PackedFormat& format = weights.format();
-  const bool is_large_m = kernel >= KernelKind::kLargeM64;
+  const bool is_large_m = cuda::is_large_m(kernel);
   const double relative = relative_bound(format.source, format.cols, kernel, number);
   const int64_t group =
       format.source.group_size == 0 ? 128 : std::min<int64_t>(format.source.group_size, 128);
@@ -129,7 +129,7 @@ std::vector<Plan> plans_with_few_blocks(const cuda::Problem& problem) {
       plan.gemv.batch = std::min(plan.gemv.batch, 2);
       plan.ctas = plan.gemv.token_tiles;
     }
-    if (plans[i].kernel < KernelKind::kLargeM64 || plans[i].ctas == plans[i].cluster) continue;
+    if (!cuda::is_large_m(plans[i].kernel) || plans[i].ctas == plans[i].cluster) continue;
     plans.push_back(plans[i]);
     plans.back().ctas = plans[i].cluster;
   }
@@ -161,7 +161,7 @@ TEST_P(GpuLinear, is_within_the_bound_of_the_double_oracle) {
         for (const Plan& plan : cuda::plan_candidates(product.problem(), this_device(), {})) {
           const Comparison comparison =
               compare_matmul(to_floats(run(product, plan), number), oracle.y,
-                             plan.kernel >= KernelKind::kLargeM64 ? large_m : small_m);
+                             cuda::is_large_m(plan.kernel) ? large_m : small_m);
           double& ratio = worst[static_cast<int>(plan.kernel)];
           ratio = std::max(ratio, comparison.worst_ratio);
           ASSERT_TRUE(comparison) << describe(format, shape, plan, m, number) << "\n"

@@ -16,6 +16,7 @@ constexpr MeasuredGpu kH200 = {
                      .segment_change_per_token = 0.3e-6,
                      .batch = 0.6e-6,
                      .several_tokens = 0.4e-6,
+                     .several_tiles = 0.4,
                      .input_rate = 40e9},
             .small_m = {.launch = 1.5e-6,
                         .cluster_end = 1.6e-6,
@@ -26,15 +27,19 @@ constexpr MeasuredGpu kH200 = {
                         .chunk = 1.0e-6,
                         .issue_rate = 0.62,
                         .overhead = 1.33,
-                        .other_depth = 0.4e-6},
-            .large_m = {.k_tile = {0.36e-6, 0.46e-6, 0.755e-6},
-                        .k_tile_two_ctas = 0.565e-6,
-                        .l2_rate = 6.0e12,
-                        .not_hidden = 0.05,
-                        .launch = 4.0e-6,
+                        .other_depth = 0.4e-6,
+                        .doubling_of_groups = 0.08,
+                        .two_levels = 0.1},
+            .large_m = {.k_tile = {0.31e-6, 0.354e-6, 0.385e-6, 0.435e-6, 0.708e-6},
+                        .k_tile_two_ctas = {0.471e-6, 0.617e-6, 0.761e-6},
+                        .l2_rate = 6.25e12,
+                        .not_hidden = 0.0033,
+                        .launch = 1.64e-6,
                         .tile_end = 1.5e-6,
-                        .exchange_per_token = 2.2e-6 / 128,
-                        .cluster_doubling = 0.3e-6},
+                        .tile_end_per_token = 1.4e-9,
+                        .exchange = 1.53e-6,
+                        .exchange_per_token = 2.9e-9,
+                        .cluster_doubling = 0.72e-6},
         },
 };
 
@@ -46,7 +51,8 @@ CostModel scaled(const MeasuredGpu& from, const Device& to) {
   CostModel cost = from.cost;
   cost.gemv.input_rate *= faster;
   for (double& seconds : cost.large_m.k_tile) seconds /= faster;
-  cost.large_m.k_tile_two_ctas /= faster;
+  for (double& seconds : cost.large_m.k_tile_two_ctas) seconds /= faster;
+  cost.large_m.tile_end_per_token /= faster;
   cost.large_m.exchange_per_token /= faster;
   cost.large_m.l2_rate *= faster * to.multiprocessors / from.multiprocessors;
   return cost;

@@ -17,6 +17,7 @@ struct CostModel {
     double segment_change_per_token;  // more, where these inputs are copied only then
     double batch;                     // each batch of strips after the first
     double several_tokens;            // more than one token
+    double several_tiles;             // share of the time that tiles of tokens add
     double input_rate;                // bytes of activations that a multiprocessor gets
   };
   struct SmallM {
@@ -30,15 +31,20 @@ struct CostModel {
     double issue_rate;            // share of the cycles in which a scheduler issues
     double overhead;              // factor: warps that wait, CTAs that end late
     double other_depth;           // integers are faster with kSmallMDepth slots, others with half
+    // Shares of the time that more than 8 tokens add:
+    double doubling_of_groups;  // for each doubling of the groups of a tile
+    double two_levels;          // scales of two levels
   };
   struct LargeM {
-    double k_tile[3];        // 64 inputs of an output tile: large_m64, large_m128, large_m256
-    double k_tile_two_ctas;  // large_m64, where two CTAs are on one multiprocessor
-    double l2_rate;          // what all CTAs read together comes from the L2 cache
-    double not_hidden;       // share of the shorter of products and copies
+    double k_tile[5];           // 64 inputs of an output tile: large_m16 to large_m256
+    double k_tile_two_ctas[3];  // the same where two CTAs are on one multiprocessor: to large_m64
+    double l2_rate;             // what all CTAs read together comes from the L2 cache
+    double not_hidden;          // share of the shorter of products and copies
     double launch;
     double tile_end;            // epilogue of an output tile
-    double exchange_per_token;  // partials of an output tile, through DSMEM
+    double tile_end_per_token;  // more
+    double exchange;            // partials of an output tile, through DSMEM
+    double exchange_per_token;  // more
     double cluster_doubling;    // for each doubling of the CTAs that start together
   };
   Gemv gemv;

@@ -20,6 +20,8 @@ KernelSet make_kernel_set() {
            pointer(small_m_kernel<Number, Decoder, kGroups, 1>),
            pointer(small_m_kernel<Number, Decoder, kGroups, 2>),
            pointer(small_m_kernel<Number, Decoder, kGroups, 8>),
+           pointer(large_m_kernel<Number, Decoder, kGroups, 16>),
+           pointer(large_m_kernel<Number, Decoder, kGroups, 32>),
            pointer(large_m_kernel<Number, Decoder, kGroups, 64>),
            pointer(large_m_kernel<Number, Decoder, kGroups, 128>),
            pointer(large_m_kernel<Number, Decoder, kGroups, 256>)}};

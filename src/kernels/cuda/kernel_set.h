@@ -7,18 +7,24 @@
 namespace subbyte::cuda {
 
 /// By tokens of a CTA: gemv has 8, small_m8, small_m16 and small_m64 have as many as the name says,
-/// on any GPU from sm_80 on; large_m64, large_m128 and large_m256 have that many tokens by 128
-/// outputs, on Hopper only.
+/// on any GPU from sm_80 on; large_m16 to large_m256 have that many tokens by 128 outputs, on
+/// Hopper only.
 enum class KernelKind : uint8_t {
   kGemv,
   kSmallM8,
   kSmallM16,
   kSmallM64,
+  kLargeM16,
+  kLargeM32,
   kLargeM64,
   kLargeM128,
   kLargeM256,
 };
-inline constexpr int kKernelKinds = 7;
+inline constexpr int kKernelKinds = 9;
+
+constexpr bool is_large_m(KernelKind kind) {
+  return kind >= KernelKind::kLargeM16;
+}
 
 /// A line of weights.def: decoder, bits of a code, groups of a tile, levels of scales.
 struct WeightKind {

@@ -108,7 +108,7 @@ Status run_large_m(const void* kernel, const Plan& plan, const LinearCall& call,
   }
   CUtensorMap map;
   SUBBYTE_CHECK(describe_activations(map, a.x, call.m, call.weights.cols, a.x_stride,
-                                     tokens_of(plan.kernel) / plan.large_m.multicast, number));
+                                     plan.large_m.copied_tokens, number));
   LargeMPartition partition = plan.large_m;
   std::array<void*, 3> arguments = {&a, &partition, &map};
   return launch(kernel, plan, arguments.data(), call.dependent_launch && !gathers, stream);
@@ -177,7 +177,7 @@ Status run_linear(const Plan& plan, const LinearCall& call, Number number, void*
   if (prepares) {
     SUBBYTE_TRY(ready, with_prepared_inputs(call, number, workspace, stream));
   }
-  if (plan.kernel >= KernelKind::kLargeM64) {
+  if (is_large_m(plan.kernel)) {
     const bool gathers = !prepares && plan.workspace_bytes > 0;
     return run_large_m(kernel, plan, ready, number, gathers, workspace, stream);
   }

@@ -23,6 +23,8 @@ constexpr std::array<KernelName, kKernelKinds> kKernels = {{{"gemv", 8},
                                                             {"small_m8", 8},
                                                             {"small_m16", 16},
                                                             {"small_m64", 64},
+                                                            {"large_m16", 16},
+                                                            {"large_m32", 32},
                                                             {"large_m64", 64},
                                                             {"large_m128", 128},
                                                             {"large_m256", 256}}};
@@ -45,10 +47,9 @@ Error no_plan(const Problem& problem, const Device& device, const PlanOptions& o
     return {"cuda.kernel",
             "linear: no kernel " + quote_name(options.kernel) + "; there are" + names};
   }
-  const bool is_large_m =
-      !options.kernel.empty() &&
-      static_cast<KernelKind>(found - kKernels.begin()) >= KernelKind::kLargeM64;
-  if (is_large_m && device.compute_capability != 90) {
+  const bool needs_wgmma =
+      !options.kernel.empty() && is_large_m(static_cast<KernelKind>(found - kKernels.begin()));
+  if (needs_wgmma && device.compute_capability != 90) {
     return {"cuda.kernel", quoted + " needs compute capability 9.0, found " +
                                std::to_string(device.compute_capability / 10) + "." +
                                std::to_string(device.compute_capability % 10)};
@@ -62,6 +63,9 @@ Error no_plan(const Problem& problem, const Device& device, const PlanOptions& o
                              std::to_string(device.shared_bytes / 1024) +
                              " KiB of shared memory and 2^31 CTAs"};
 }
+
+/// Tokens up to which large_m16 and large_m32 were not measured: gemv and small_m8 are for them.
+constexpr int64_t kMostOfGemv = 8;
 
 void add_plans(std::vector<Plan>& plans, const Planning& planning, KernelKind kind) {
   if (kind == KernelKind::kGemv) {
@@ -88,7 +92,9 @@ std::vector<Plan> plan_candidates(const Problem& problem, const Device& device,
   const CostModel cost = cost_model(device);
   const Planning planning = {problem, device, cost};
   const auto is_wanted = [&](KernelKind kind) {
-    return options.kernel.empty() || options.kernel == name(kind);
+    if (!options.kernel.empty()) return options.kernel == name(kind);
+    const bool is_small = kind == KernelKind::kLargeM16 || kind == KernelKind::kLargeM32;
+    return !is_small || problem.m > kMostOfGemv;
   };
   std::vector<Plan> plans;
   if (options.batch_invariant) {

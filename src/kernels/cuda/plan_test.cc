@@ -175,7 +175,7 @@ void expect_large_m(const Problem& problem, const Device& device, const Plan& pl
   const int64_t rows = 128;
   ASSERT_EQ(device.compute_capability, 90);
   ASSERT_EQ(p.multicast * p.splits, plan.cluster);
-  ASSERT_LE(plan.cluster, 4);
+  ASSERT_LE(plan.cluster, 8);
   ASSERT_NO_FATAL_FAILURE(expect_parts(p.k_tiles, p.splits, problem.weights.tiles));
   ASSERT_EQ(p.tiles_n % p.multicast, 0);
   ASSERT_NO_FATAL_FAILURE(expect_ranges(p.tiles_n / p.multicast, rows * p.multicast,
@@ -187,6 +187,11 @@ void expect_large_m(const Problem& problem, const Device& device, const Plan& pl
   ASSERT_LE(int64_t{p.full_waves} * p.splits, int64_t{p.tiles_n} / p.multicast * p.tiles_m);
   ASSERT_TRUE(p.full_waves == 0 || p.splits > 1);
   ASSERT_GE(p.swizzle_width, 1);
+  // Every token is copied once, in boxes of whole swizzles.
+  ASSERT_EQ(p.copied_tokens % 8, 0);
+  ASSERT_GE(p.copied_tokens * p.multicast,
+            p.tiles_m == 1 ? problem.m : int64_t{tokens_of(plan.kernel)});
+  ASSERT_LE(p.copied_tokens * p.multicast, tokens_of(plan.kernel));
   // Codes of 4 tiles of all strips in each slot, and at least 4 tiles of activations.
   ASSERT_GE(p.weight_slots, 2);
   ASSERT_LE(p.weight_slots, 4);
@@ -194,10 +199,10 @@ void expect_large_m(const Problem& problem, const Device& device, const Plan& pl
                                    4 * tokens_of(plan.kernel) * 64 * 2);
 }
 
-TEST(CudaWeights, are_32_lines_and_448_kernels) {
+TEST(CudaWeights, are_32_lines_and_576_kernels) {
   const std::vector<WeightsLine> lines = weights_lines();
   EXPECT_EQ(lines.size(), 32u);
-  EXPECT_EQ(lines.size() * 2 * kKernelKinds, 448u);
+  EXPECT_EQ(lines.size() * 2 * kKernelKinds, 576u);
   std::set<WeightsLine> of_formats;
   for (const WeightFormat& format : all_formats()) {
     const PackedFormat packed = format_of(format, 1, 128);
@@ -216,7 +221,7 @@ TEST(CudaPlan, every_candidate_fits_and_covers_all_exactly_once) {
         ASSERT_GT(plan.microseconds, 0);
         if (plan.kernel == KernelKind::kGemv) {
           ASSERT_NO_FATAL_FAILURE(expect_gemv(problem, plan));
-        } else if (plan.kernel < KernelKind::kLargeM64) {
+        } else if (!is_large_m(plan.kernel)) {
           ASSERT_NO_FATAL_FAILURE(expect_small_m(problem, plan));
         } else {
           ASSERT_NO_FATAL_FAILURE(expect_large_m(problem, on.device, plan));
@@ -254,7 +259,7 @@ TEST(CudaPlan, has_room_for_offsets_and_constant_zero_points) {
     const Problem problem = {format_of({element, Format::kF16, Zero::kBF16, 32}, 4096, 4096)};
     const int bits = problem.weights.bits;
     for (const Plan& plan : plan_candidates(problem, kH200.device, {})) {
-      if (plan.kernel >= KernelKind::kLargeM64) continue;
+      if (is_large_m(plan.kernel)) continue;
       if (plan.kernel == KernelKind::kGemv) {
         // Of 16 outputs and 256 inputs.
         EXPECT_EQ(plan.gemv.segment_zeros, 16 * 8 * 2);
@@ -324,7 +329,8 @@ TEST(CudaPlan, divides_the_inputs_in_one_way_in_batch_invariant_mode) {
 const WeightFormat kInt4 = {Format::kU4, Format::kF16, Zero::kU8, 128};
 
 constexpr KernelKind kAllKernels[] = {
-    KernelKind::kGemv,     KernelKind::kSmallM8,   KernelKind::kSmallM16, KernelKind::kSmallM64,
+    KernelKind::kGemv,     KernelKind::kSmallM8,   KernelKind::kSmallM16,
+    KernelKind::kSmallM64, KernelKind::kLargeM16,  KernelKind::kLargeM32,
     KernelKind::kLargeM64, KernelKind::kLargeM128, KernelKind::kLargeM256};
 static_assert(std::size(kAllKernels) == kKernelKinds);
 
@@ -341,9 +347,9 @@ TEST(CudaPlan, takes_the_kernel_that_is_named) {
 
 TEST(CudaPlan, refuses_kernels_that_are_not_there) {
   Problem problem = {format_of(kInt4, 4096, 4096)};
-  expect_error(
-      plan_linear(problem, kH200.device, {.kernel = "small_m32"}), "cuda.kernel",
-      "\"small_m32\"; there are gemv small_m8 small_m16 small_m64 large_m64 large_m128 large_m256");
+  expect_error(plan_linear(problem, kH200.device, {.kernel = "small_m32"}), "cuda.kernel",
+               "\"small_m32\"; there are gemv small_m8 small_m16 small_m64 large_m16 "
+               "large_m32 large_m64 large_m128 large_m256");
   for (const int capability : {80, 86, 100, 120}) {
     Device device = kH200.device;
     device.compute_capability = capability;

@@ -38,7 +38,7 @@ std::vector<Plan> w8a8_candidates(const Problem& problem, const Device& device) 
   if (!has_w8a8_products(f) || !problem.aligned_x) return plans;
   CostModel cost = cost_model(device);
   constexpr auto kKind = KernelKind::kLargeM128;
-  cost.large_m.k_tile[static_cast<int>(kKind) - static_cast<int>(KernelKind::kLargeM64)] *=
+  cost.large_m.k_tile[static_cast<int>(kKind) - static_cast<int>(KernelKind::kLargeM16)] *=
       kShareOfTime;
   add_large_m_plans(plans, {problem, device, cost}, kKind, true);
   // Parts of K end where groups do.

@@ -52,8 +52,9 @@ double seconds(const Planning& planning, const Plan& plan) {
   const double change =
       cost.segment_change + (p.x_buffers == 1 ? cost.segment_change_per_token * tokens : 0);
   const double changes = passes > 1 ? passes * batches - 1 : 0;
-  return cost.fixed + waves * (cost.over_reading * read + inputs + changes * change +
-                               (batches - 1) * cost.batch);
+  const double all = cost.fixed + waves * (cost.over_reading * read + inputs + changes * change +
+                                           (batches - 1) * cost.batch);
+  return p.token_tiles > 1 ? all * (1 + cost.several_tiles) : all;
 }
 
 bool may_have_byte_table(const PackedFormat& f) {

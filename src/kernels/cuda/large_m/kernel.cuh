@@ -1,5 +1,5 @@
 #pragma once
-// large_m64, large_m128, large_m256: many tokens, Hopper. Weights go from device memory through
+// large_m16 to large_m256: more than a few tokens, Hopper. Weights go from device memory through
 // shared memory to registers, become 16-bit numbers there and are operand A of wgmma; outputs are
 // the rows of the product, tokens its columns. Warp-specialized and persistent:
 //
@@ -39,6 +39,7 @@
 #include "kernels/cuda/common/prologue_epilogue.cuh"
 #include "kernels/cuda/common/ptx.cuh"
 #include "kernels/cuda/common/rows.cuh"
+#include "kernels/cuda/common/wgmma.cuh"
 #include "kernels/cuda/large_m/partition.h"
 #include "kernels/cuda/large_m/results.cuh"
 #include "kernels/cuda/large_m/weights.cuh"
@@ -136,9 +137,10 @@ class ActivationProducer {
   __device__ ActivationProducer(const CUtensorMap& x, const LargeMPartition& p,
                                 const LargeMCta& cta, uint32_t shared, uint32_t full)
       : x_(x),
-        first_(cta.row * (kTokens / p.multicast)),
+        first_(cta.row * p.copied_tokens),
         to_(shared + first_ * kTileCols * 2),
         full_(full),
+        bytes_(p.copied_tokens * p.multicast * kTileCols * 2),
         multicast_(p.multicast > 1),
         ctas_(((1 << p.multicast) - 1) << cta.part * p.multicast) {}
 
@@ -150,7 +152,7 @@ class ActivationProducer {
       const uint32_t full = full_ + ring_.stage * 8;
       const uint32_t empty = full + Shape::kStages * 8;
       mbarrier_wait(empty, ring_.phase ^ 1);
-      mbarrier_arrive_expect_tx(full, Shape::kTileBytes);
+      mbarrier_arrive_expect_tx(full, bytes_);
       tma_load_2d(to_ + ring_.stage * Shape::kTileBytes, x_, tile * kTileCols, token, full, ctas_,
                   multicast_);
     }
@@ -161,6 +163,7 @@ class ActivationProducer {
   const int first_;  // of the share
   const uint32_t to_;
   const uint32_t full_;
+  const int bytes_;  // of a stage, from all CTAs that share it
   const bool multicast_;
   const int ctas_;  // a bit for each that gets the tokens
   ActivationRing<Shape::kStages> ring_;
@@ -316,7 +319,7 @@ __device__ void consume(const LinearArguments& a, const LargeMPartition& p,
   const auto weights =
       Products::weights(a.weights, table, shared, at, ring, threadIdx.x / kLanes - 4);
   Warp work(p, cta.part, maps, weights, shared_address(shared), full);
-  const Results<Products::kTokens> results(reinterpret_cast<float*>(shared + at.staged), warpgroup);
+  const Results<Products::kTokens> results(shared + at.staged, warpgroup);
   const Exchange exchange(p, cta.part, cta.row, shared_address(shared));
   griddepcontrol_wait();
   for (int i = cta.first; items.has(i); i += cta.stride) {
@@ -372,7 +375,7 @@ __device__ __forceinline__ void run_large_m(const LinearArguments& a, const Larg
   Products::fill(shared, at, w, maps);
   const Table table = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared + at.table));
   __syncthreads();
-  if (p.multicast > 1) cluster_sync();
+  if (p.multicast > 1) cluster_sync_relaxed();  // after the fence of init_mbarriers()
 
   // --- the warpgroups part; registers go from the producer to the consumers ---
   if (threadIdx.x < 128) {
@@ -394,6 +397,7 @@ __global__ void __launch_bounds__(kLargeMThreads, LargeMShape<kTokens>::kCtasPer
                    const __grid_constant__ CUtensorMap x) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // other GPUs have no wgmma, and the host does not choose this
   extern __shared__ uint8_t shared[];
+  if (threadIdx.x == 0) prefetch_tensor_map(x);
   run_large_m<ProductsIn16Bits<Number, Decoder, kGroups, kTokens>>(
       a, p, x, LargeMItems<kTokens>(a, p), shared);
 #endif

@@ -21,14 +21,19 @@ SUBBYTE_DEVICE constexpr int weight_batch(int bits) {
 inline constexpr int kMaxWeightSlots = 4;
 inline constexpr int kLeastWeightSlots = 2;
 
-/// Floats from one token to the next of the 64 outputs of a warpgroup in the staged results.
+/// Parts of K, at most: a cluster has at most eight CTAs on any GPU.
+inline constexpr int kMaxSplitsOfK = 8;
+
+/// Bytes from one token to the next of the 64 outputs of a warpgroup in the staged results.
+inline constexpr int kStagedRowBytes = 64 * 2;
+/// The same in floats, where sums are staged.
 inline constexpr int kStagedStride = 64 + 4;
 
 /// A cluster has multicast * splits CTAs: CTA part * multicast + row. Output tiles are kLargeMRows
 /// outputs (n) by the kernel's tokens (m).
 struct LargeMPartition {
   int32_t multicast;   // CTAs, 1 or 2, that share tokens
-  int32_t splits;      // split-K: CTAs that share outputs, each with its part of K: 1, 2 or 4
+  int32_t splits;      // split-K: CTAs that share outputs, each with its part of K
   int32_t full_waves;  // waves of whole output tiles, `splits` of each cluster, before those
                        // that are split
   int32_t tiles_n;     // a multiple of `multicast`
@@ -36,6 +41,7 @@ struct LargeMPartition {
   int32_t swizzle_width;  // tiles along m that run together, to share what is in L2
   Parts k_tiles;          // by splits, none of them empty
   int32_t weight_slots;   // batches of weights in shared memory
+  int32_t copied_tokens;  // of a tile, by each of the CTAs that share them: a multiple of 8
 };
 
 /// `batch` tiles of one strip (weights.cuh): codes, scales and zero points as they are in memory.
@@ -51,13 +57,16 @@ SUBBYTE_DEVICE constexpr int large_m_stream_bytes(int batch, int bits, const Sup
 template <int kTokens>
 struct LargeMShape {
   static constexpr int kTileBytes = kTokens * kTileCols * 2;
-  static constexpr int kCtasPerMultiprocessor = kTokens == 64 ? 2 : 1;  // wanted
-  static constexpr int kStages = kTokens == 64 ? 5 : kTokens == 128 ? 8 : 4;
+  static constexpr int kCtasPerMultiprocessor = kTokens <= 64 ? 2 : 1;  // wanted
+  static constexpr int kStages = kTokens == 32 ? 6 : kTokens == 64 ? 5 : kTokens == 256 ? 4 : 8;
   static constexpr int kWeightSlots = kMaxWeightSlots;  // at most
   static constexpr int kWeightAlignment = 16;
   static constexpr int kRingBytes = kStages * kTileBytes;
-  static constexpr int kStagedTokens = kTokens == 64 ? 16 : 32;
-  static constexpr int kStagedBytes = 2 * kStagedTokens * kStagedStride * 4;
+  /// Tokens of which results are staged at a time, or sums.
+  static constexpr int kStagedTokens = kTokens >= 128 ? 64 : kTokens >= 32 ? 32 : 16;
+  static constexpr int kStagedSums = kTokens >= 128 ? 32 : 16;
+  static constexpr int kStagedBytes = 2 * kStagedSums * kStagedStride * 4;
+  static_assert(kStagedTokens * kStagedRowBytes * 2 <= kStagedBytes);
   static_assert(kLargeMRows * kTokens * 4 <= kRingBytes,
                 "CTAs that share outputs put their partials where the ring of activations was");
 };

@@ -38,16 +38,30 @@ Resources resources_of(const PackedFormat& f, const Device& device, KernelKind k
                        bool in_blocks) {
   if (in_blocks) return resources_of<LargeMBlockShape>(f, device, LargeMBlockShape::kBatch);
   const int batch = weight_batch(f.bits);
-  if (kind == KernelKind::kLargeM64) return resources_of<LargeMShape<64>>(f, device, batch);
-  if (kind == KernelKind::kLargeM128) return resources_of<LargeMShape<128>>(f, device, batch);
-  return resources_of<LargeMShape<256>>(f, device, batch);
+  switch (kind) {
+    case KernelKind::kLargeM16:
+      return resources_of<LargeMShape<16>>(f, device, batch);
+    case KernelKind::kLargeM32:
+      return resources_of<LargeMShape<32>>(f, device, batch);
+    case KernelKind::kLargeM64:
+      return resources_of<LargeMShape<64>>(f, device, batch);
+    case KernelKind::kLargeM128:
+      return resources_of<LargeMShape<128>>(f, device, batch);
+    default:
+      return resources_of<LargeMShape<256>>(f, device, batch);
+  }
 }
 
 /// Multiprocessors that clusters of `ctas` can have. Larger ones leave some idle, as a GPC has
-/// numbers of them that are not divisible by 4.
-int64_t usable_multiprocessors(const Device& device, int ctas) {
-  const int usable = ctas <= 2 ? device.multiprocessors : device.multiprocessors * 9 / 10;
-  return std::max(usable / ctas * ctas, ctas);
+/// numbers of them that are not divisible by 4; more where each of their CTAs needs one of its own.
+int64_t usable_multiprocessors(const Device& device, int ctas, const Resources& resources) {
+  const int tenths = ctas <= 2 ? 10 : ctas <= 4 || resources.ctas > 1 ? 9 : 8;
+  return std::max(device.multiprocessors * tenths / 10 / ctas * ctas, ctas);
+}
+
+/// Clusters that run at the same time.
+int64_t resident_clusters(const Device& device, int ctas, const Resources& resources) {
+  return resources.ctas * usable_multiprocessors(device, ctas, resources) / ctas;
 }
 
 /// Two CTAs of a kernel are on a multiprocessor. Clusters of 4 have theirs side by side even if
@@ -60,26 +74,41 @@ bool share_multiprocessors(const Device& device, const Plan& plan, const Resourc
 double k_tile_seconds(const Planning& planning, const Plan& plan, const Resources& resources) {
   const auto& [problem, device, all_costs] = planning;
   const CostModel::LargeM& cost = all_costs.large_m;
-  const int kind = static_cast<int>(plan.kernel) - static_cast<int>(KernelKind::kLargeM64);
-  const double compute =
-      share_multiprocessors(device, plan, resources) ? cost.k_tile_two_ctas : cost.k_tile[kind];
+  const int kind = static_cast<int>(plan.kernel) - static_cast<int>(KernelKind::kLargeM16);
+  const double compute = share_multiprocessors(device, plan, resources) ? cost.k_tile_two_ctas[kind]
+                                                                        : cost.k_tile[kind];
   const double weights = kLargeMRows / 16.0 * bytes_of_tile(problem.weights);
-  const double activations = tokens_of(plan.kernel) * kTileCols * 2.0 / plan.large_m.multicast;
+  const double activations = plan.large_m.copied_tokens * kTileCols * 2.0;
   const double read = std::max((weights + activations) * plan.ctas / cost.l2_rate,
                                weights * device.multiprocessors / device.bytes_per_second);
   return std::max(compute, read) + cost.not_hidden * std::min(compute, read);
+}
+
+/// CTAs that a multiprocessor has for split tiles, one after the other or two at a time.
+double split_ctas_of_each(const Device& device, const Plan& plan, const Resources& resources,
+                          int64_t split_tiles) {
+  const int64_t ctas = split_tiles * plan.cluster;
+  const int64_t at_once = usable_multiprocessors(device, plan.cluster, resources);
+  const bool shares = share_multiprocessors(device, plan, resources);
+  if (resources.ctas == 1 || !shares || plan.large_m.full_waves > 0) {
+    const double parts = static_cast<double>(divide_up(ctas, at_once));
+    return shares && plan.cluster >= 4 ? std::max(parts, 2.0) : parts;
+  }
+  const int64_t resident = resident_clusters(device, plan.cluster, resources);
+  const int64_t waves = divide_up(split_tiles, resident);
+  const int64_t last = (split_tiles - (waves - 1) * resident) * plan.cluster;
+  return static_cast<double>(2 * waves -
+                             (waves > 1 && last <= at_once && plan.cluster < 4 ? 1 : 0));
 }
 
 /// Output tiles that a multiprocessor has; a split one counts as the part of it that a CTA has.
 double tiles_of_each(const Device& device, const Plan& plan, const Resources& resources,
                      int64_t split_tiles) {
   const LargeMPartition& p = plan.large_m;
-  const int64_t at_once = usable_multiprocessors(device, plan.cluster);
+  const int64_t at_once = usable_multiprocessors(device, plan.cluster, resources);
   const double whole =
       static_cast<double>(divide_up(int64_t{p.full_waves} * plan.cluster, at_once));
-  const double parts = static_cast<double>(divide_up(split_tiles * plan.cluster, at_once));
-  const bool is_packed = share_multiprocessors(device, plan, resources) && plan.cluster >= 4;
-  return whole + std::max(parts, is_packed ? 2.0 : 0.0) / p.splits;
+  return whole + split_ctas_of_each(device, plan, resources, split_tiles) / p.splits;
 }
 
 double seconds(const Planning& planning, const Plan& plan, const Resources& resources,
@@ -92,11 +121,20 @@ double seconds(const Planning& planning, const Plan& plan, const Resources& reso
   const double waves =
       std::ceil((static_cast<double>(p.full_waves) + static_cast<double>(split_tiles)) *
                 plan.cluster / plan.ctas);
-  const double exchange = p.splits > 1 ? cost.exchange_per_token * tokens_of(plan.kernel) : 0;
+  const double tokens = tokens_of(plan.kernel);
+  const double exchange = p.splits > 1 ? cost.exchange + cost.exchange_per_token * tokens : 0;
   return cost.launch + cost.cluster_doubling * std::log2(plan.cluster) +
          tiles * static_cast<double>(planning.problem.weights.tiles) *
              k_tile_seconds(planning, plan, resources) / at_once +
-         waves * cost.tile_end + std::max(1.0, waves - (p.full_waves > 0 ? 1 : 0)) * exchange;
+         waves * (cost.tile_end + cost.tile_end_per_token * tokens) +
+         std::max(1.0, waves - (p.full_waves > 0 ? 1 : 0)) * exchange;
+}
+
+/// Tokens of a tile that each of `ctas` CTAs copies, where there are `tokens`: with the swizzle
+/// eight rows belong together, and rows that are not there take their time.
+int copied_tokens(KernelKind kind, int64_t tokens, int ctas) {
+  const int64_t share = std::min<int64_t>(divide_up(tokens, ctas), tokens_of(kind) / ctas);
+  return static_cast<int>(divide_up(share, 8) * 8);
 }
 
 /// How CTAs of a cluster share: tokens by multicast, outputs by split-K. With `has_full_waves` only
@@ -128,9 +166,10 @@ std::optional<Plan> plan_of(const Planning& planning, KernelKind kind, const Cho
   p.tiles_n = static_cast<int>(divide_up(tiles_n, multicast) * multicast);
   p.tiles_m = static_cast<int>(tiles_m);
   p.swizzle_width = 2048 / tokens_of(kind);
+  p.copied_tokens = copied_tokens(kind, tiles_m == 1 ? problem.m : tokens_of(kind), multicast);
   p.k_tiles = parts_of(f.tiles, splits);
   p.weight_slots = resources.weight_slots;
-  const int64_t multiprocessors = usable_multiprocessors(device, plan.cluster);
+  const int64_t multiprocessors = usable_multiprocessors(device, plan.cluster, resources);
   const int64_t tiles = p.tiles_n / multicast * tiles_m;  // of clusters
   if (has_full_waves) {
     const int64_t at_once = multiprocessors / multicast;
@@ -138,7 +177,10 @@ std::optional<Plan> plan_of(const Planning& planning, KernelKind kind, const Cho
     if (p.full_waves == 0 || int64_t{p.full_waves} * splits == tiles) return std::nullopt;
   }
   const int64_t split_tiles = tiles - int64_t{p.full_waves} * splits;
-  const int64_t resident = resources.ctas * multiprocessors / plan.cluster;
+  const int64_t resident = resident_clusters(device, plan.cluster, resources);
+  // Of large clusters it is not known how many run at once: a second item would wait for the first
+  // of one that does not.
+  if (plan.cluster > 4 && (has_full_waves || tiles > resident)) return std::nullopt;
   plan.ctas = static_cast<int>(std::min(p.full_waves + split_tiles, resident)) * plan.cluster;
   plan.threads = kLargeMThreads;
   plan.microseconds = 1e6 * seconds(planning, plan, resources, split_tiles);
@@ -155,7 +197,7 @@ void add_large_m_plans(std::vector<Plan>& plans, const Planning& planning, Kerne
                        bool in_blocks) {
   if (planning.device.compute_capability != 90) return;
   for (const int multicast : {1, 2}) {
-    for (int splits = 1; multicast * splits <= 4; splits *= 2) {
+    for (int splits = 1; multicast * splits <= kMaxSplitsOfK; ++splits) {
       for (const bool has_full_waves : {false, true}) {
         if (has_full_waves && splits == 1) continue;
         const auto plan = plan_of(planning, kind, {multicast, splits, has_full_waves, in_blocks});

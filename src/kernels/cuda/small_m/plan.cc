@@ -39,6 +39,15 @@ void set_shared(const Problem& problem, int tokens, SmallMPartition* p) {
   p->shared = small_m_shared(sizes);
 }
 
+/// Tokens up to which the time is that of reading.
+constexpr int64_t kFewTokens = 8;
+
+/// By how much more tokens take longer than that: sums of each group are scaled for each of them.
+double share_of_more_tokens(const CostModel::SmallM& cost, const PackedFormat& f) {
+  return 1 + cost.doubling_of_groups * std::log2(f.groups_per_tile) +
+         (in_superblocks(f) ? cost.two_levels : 0);
+}
+
 double seconds(const Planning& planning, const SmallMPartition& p, int tokens) {
   const auto& [problem, device, all_costs] = planning;
   const CostModel::SmallM& cost = all_costs.small_m;
@@ -65,8 +74,9 @@ double seconds(const Planning& planning, const SmallMPartition& p, int tokens) {
   const double end = (p.splits > 1 ? cost.cluster_end : 0) + (p.chunks - 1) * cost.chunk;
   const bool wants_depth = f.decoder == DecoderKind::kIntegers;
   const double depth = (p.depth == kSmallMDepth) == wants_depth ? 0 : cost.other_depth;
-  return cost.launch + depth +
-         cost.overhead * std::ceil(waves) * (std::max(issue, read) + stage + end);
+  const double all = cost.launch + depth +
+                     cost.overhead * std::ceil(waves) * (std::max(issue, read) + stage + end);
+  return problem.m <= kFewTokens ? all : all * share_of_more_tokens(cost, f);
 }
 
 /// What decides in which order products are added.

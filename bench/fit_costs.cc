@@ -1,0 +1,213 @@
+// Constants of large_m's cost model from sweeps on a GPU, where there need not be one here:
+//
+//   ./dev gpu-bench shapes --sweep 2>sweep.txt
+//   fit_costs [--share] sweep.txt...
+//
+// A line of a sweep is the time of a plan and what the plan is. Of each product the plan that the
+// model would take is compared with the best that was measured. Constants are changed one at a time
+// for as long as that, and less so the expected times, gets better; --share only prints how good
+// the model is as it stands.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "formats/weight_format_text.h"
+#include "kernels/cuda/cost_model.h"
+#include "kernels/cuda/gemv/plan.h"
+#include "kernels/cuda/large_m/plan.h"
+#include "kernels/cuda/plan_test_format.h"
+#include "kernels/cuda/small_m/plan.h"
+
+namespace {
+
+using namespace subbyte;
+using cuda::CostModel;
+using cuda::KernelKind;
+using cuda::Plan;
+
+/// That the sweeps come from.
+constexpr cuda::Device kDevice = {90, 132, 227 * 1024, 1.98e9, 4.477e12};
+constexpr double kNear = 1.03;
+constexpr int kMostRounds = 60;
+
+/// A plan as a line of a sweep names it, without what it should take.
+std::string text_of(std::string_view line) {
+  return std::string(line.substr(0, line.find(", expected")));
+}
+
+/// A product and the microseconds of the plans that were measured.
+struct Product {
+  cuda::Problem problem;
+  std::map<std::string, double> times;
+
+  double best() const {
+    double least = times.begin()->second;
+    for (const auto& [plan, time] : times) least = std::min(least, time);
+    return least;
+  }
+};
+
+/// "large_m64 4096x6144 u4 g128 scale f16 zero u8 m=64: ...": what is multiplied.
+bool read_problem(std::string_view line, cuda::Problem& problem) {
+  const std::size_t shape = line.find(' ') + 1;
+  const std::size_t format = line.find(' ', shape) + 1;
+  const std::size_t m = line.find(" m=", format);
+  if (m == std::string_view::npos) return false;
+  const auto known = find_weight_format(line.substr(format, m - format));
+  const std::string sizes(line.substr(shape, format - shape));
+  const std::size_t times = sizes.find('x');
+  if (!known || times == std::string::npos) return false;
+  const int64_t cols = std::atoll(sizes.c_str());
+  const int64_t rows = std::atoll(sizes.c_str() + times + 1);
+  problem.weights = cuda::format_of(*known, rows, cols);
+  problem.m = std::atoll(std::string(line.substr(m + 3)).c_str());
+  return true;
+}
+
+/// Lines "   14.35 us  PLAN".
+void read_sweep(const char* path, std::map<std::string, Product>& products) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t unit = line.find(" us  ");
+    cuda::Problem problem;
+    if (unit == std::string::npos) continue;
+    const std::string plan = text_of(std::string_view(line).substr(unit + 5));
+    if (!read_problem(plan, problem)) continue;
+    const std::size_t of = plan.find(' ');
+    Product& product = products[plan.substr(of, plan.find(':') - of)];
+    product.problem = problem;
+    product.times[plan] = std::atof(line.c_str());
+  }
+}
+
+std::vector<Plan> plans_of(const cuda::Problem& problem, const CostModel& cost) {
+  std::vector<Plan> plans;
+  const cuda::Planning planning = {problem, kDevice, cost};
+  cuda::add_gemv_plans(plans, planning);
+  for (int i = 1; i < cuda::kKernelKinds; ++i) {
+    const auto kind = static_cast<KernelKind>(i);
+    if (cuda::is_small_m(kind)) {
+      cuda::add_small_m_plans(plans, planning, kind);
+    } else {
+      cuda::add_large_m_plans(plans, planning, kind);
+    }
+  }
+  return plans;
+}
+
+struct Score {
+  double loss = 0;   // what is to be small
+  double worst = 1;  // time of the plan taken / of the best
+  int near = 0;      // products where that is at most kNear
+};
+
+/// Adds a product: plans that were not measured are no candidates.
+void add(Score& score, const Product& product, const CostModel& cost) {
+  const double best = product.best();
+  double taken = best;
+  double expected = 0;
+  double error = 0;
+  for (const Plan& plan : plans_of(product.problem, cost)) {
+    const auto found = product.times.find(text_of(to_string(product.problem, plan)));
+    if (found == product.times.end()) continue;
+    const double off = std::log(plan.microseconds / found->second);
+    error += off * off / static_cast<double>(product.times.size());
+    if (expected != 0 && plan.microseconds >= expected) continue;
+    expected = plan.microseconds;
+    taken = found->second;
+  }
+  const double lost = std::log(taken / best);
+  score.loss += lost + 20 * lost * lost + 0.05 * error;
+  score.worst = std::max(score.worst, taken / best);
+  score.near += taken <= kNear * best ? 1 : 0;
+}
+
+Score score_of(const std::map<std::string, Product>& products, const CostModel& cost) {
+  Score score;
+  for (const auto& [name, product] : products) add(score, product, cost);
+  return score;
+}
+
+struct Constant {
+  std::string name;
+  double* value;
+};
+
+std::vector<Constant> constants_of(CostModel::LargeM& cost) {
+  std::vector<Constant> all = {{"l2_rate", &cost.l2_rate},
+                               {"not_hidden", &cost.not_hidden},
+                               {"launch", &cost.launch},
+                               {"tile_end", &cost.tile_end},
+                               {"tile_end_per_token", &cost.tile_end_per_token},
+                               {"exchange", &cost.exchange},
+                               {"exchange_per_token", &cost.exchange_per_token},
+                               {"cluster_doubling", &cost.cluster_doubling}};
+  for (double& value : cost.k_tile) all.push_back({"k_tile", &value});
+  for (double& value : cost.k_tile_two_ctas) all.push_back({"k_tile_two_ctas", &value});
+  return all;
+}
+
+/// Tries a constant times `step` and divided by it.
+bool improve(const Constant& constant, double step, const std::map<std::string, Product>& products,
+             const CostModel& cost, Score& score) {
+  const double before = *constant.value;
+  for (const double factor : {step, 1 / step}) {
+    *constant.value = before * factor;
+    const Score now = score_of(products, cost);
+    if (now.loss < score.loss) {
+      score = now;
+      return true;
+    }
+  }
+  *constant.value = before;
+  return false;
+}
+
+void print(const char* what, const Score& score, std::size_t products) {
+  fmt::print("{}: of {} products {:.0f} % within {:.0f} % of the best, the worst takes {:.2f} x\n",
+             what, products, 100.0 * score.near / static_cast<double>(products), 100 * (kNear - 1),
+             score.worst);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  std::map<std::string, Product> products;
+  bool only_share = false;
+  for (int i = 1; i < count; ++i) {
+    if (std::string_view(arguments[i]) == "--share") {
+      only_share = true;
+    } else {
+      read_sweep(arguments[i], products);
+    }
+  }
+  if (products.empty()) {
+    fmt::print(stderr, "fit_costs: no lines of a sweep; usage: fit_costs [--share] FILE...\n");
+    return 2;
+  }
+  CostModel cost = cuda::cost_model(kDevice);
+  Score score = score_of(products, cost);
+  print("now", score, products.size());
+  if (only_share) return 0;
+  const std::vector<Constant> constants = constants_of(cost.large_m);
+  double step = 1.2;
+  for (int round = 0; round < kMostRounds && step > 1.005; ++round) {
+    bool better = false;
+    for (const Constant& constant : constants) {
+      better = improve(constant, step, products, cost, score) || better;
+    }
+    if (!better) step = 1 + 0.6 * (step - 1);
+  }
+  print("fitted", score, products.size());
+  for (const Constant& constant : constants)
+    fmt::print("{} {:.4g}\n", constant.name, *constant.value);
+}
