@@ -221,7 +221,8 @@ void norms_into_one(Lowering& l, int64_t op) {
        ++next) {
     const auto* const other = l.plan.as<AddNormOp>(next);
     if (other == nullptr || other->delta != kNoValue || other->x != add->sum) break;
-    if (!is_usual(*other)) break;
+    if (!is_usual(*other) || !l.launches[next]) break;
+    if (!std::holds_alternative<PlanLaunch>(*l.launches[next])) break;
     norms.more.push_back(next);
   }
   if (norms.of_sum < 0 && norms.added < 0 && norms.more.empty()) return;

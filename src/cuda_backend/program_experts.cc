@@ -15,9 +15,10 @@ bool is_router(const LinearOp& linear, const ExpertsOp& experts) {
 
 bool is_served(const CudaExpertMatrices& matrices) {
   const gpu::PackedFormat& format = matrices.weights->format();
+  // The kernel takes the table of a codebook from the first operation, which can be a router.
   return matrices.bias.size() == 0 && format.decoder != gpu::DecoderKind::kFloats &&
-         !gpu::in_superblocks(format) && !gpu::prepares_inputs(format) &&
-         matrices.weights->arguments().gather == nullptr;
+         format.decoder != gpu::DecoderKind::kCodebook && !gpu::in_superblocks(format) &&
+         !gpu::prepares_inputs(format) && matrices.weights->arguments().gather == nullptr;
 }
 
 bool is_served(const CudaExperts& experts, const Router& router, int multiprocessors) {
@@ -44,6 +45,9 @@ std::optional<ProgramMixture> program_mixture(const StepPlan& plan,
   const auto* const experts = plan.as<ExpertsOp>(op + 1);
   if (linear == nullptr || experts == nullptr || readers[linear->y].size() != 1) return {};
   if (!is_router(*linear, *experts) || experts->experts.storage == nullptr) return {};
+  // A shared expert's products would end the program and be launched.
+  const std::vector<int64_t>& next = readers[experts->y];
+  if (next.size() != 1 || plan.as<AddNormOp>(next.front()) == nullptr) return {};
   const auto& packed = *static_cast<const CudaExperts*>(experts->experts.storage.get());
   if (!is_served(packed, experts->router, multiprocessors)) return {};
   ProgramMixture mixture;

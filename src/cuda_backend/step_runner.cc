@@ -152,8 +152,9 @@ Status CudaStepRunner::run(const CudaCompiledStep& step, const Batch& batch, Ste
 const Schedule& CudaStepRunner::schedule_of(const CudaCompiledStep& step, const Batch& batch) {
   if (batch.observer != nullptr) return step.observed();
   const auto tokens = std::ssize(batch.parts);
+  // The kernel of a step does not round inputs of experts to MXFP8.
   const bool is_small = has_single_tokens(batch) && tokens <= options_.step_kernel_tokens &&
-                        !options_.batch_invariant;
+                        !options_.batch_invariant && !options_.mxfp8_experts;
   if (!is_small) return step.launches();
   return step.programs(tokens, attends(step, batch), device_);
 }
