@@ -67,6 +67,7 @@ void expect_greedy(const LoadedModel& on, const LoadedModel& cpu, const std::vec
   const double allowed = stated_difference(reference, stated);
   const std::vector<bool> near_experts = near_ties(cpu, tokens, stated);
   bool tied = false;
+  bool reads_others = false;  // where all tokens are read as a prompt
   bool may_have_other_experts = std::any_of(
       near_experts.begin(), near_experts.begin() + std::ssize(ids) - 1, std::identity());
   for (int64_t i = 0; i < std::ssize(expected); ++i) {
@@ -81,7 +82,11 @@ void expect_greedy(const LoadedModel& on, const LoadedModel& cpu, const std::vec
       tied = tied || generated[i] != expected[i];
       continue;
     }
-    EXPECT_EQ(best_of(std::span(found).subspan(at, vocab)).token, expected[i]);
+    const int32_t read = best_of(std::span(found).subspan(at, vocab)).token;
+    reads_others = reads_others || (may_have_other_experts && read != expected[i]);
+    if (!reads_others) {
+      EXPECT_EQ(read, expected[i]);
+    }
     if (!tied) {
       EXPECT_EQ(generated[i], expected[i]);
     }
