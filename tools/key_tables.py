@@ -230,11 +230,20 @@ def types_of(file):
     """The name of each type of a family, with the defaults that it sets."""
     source = file.read_text()
     shared = dict(re.findall(r"ConfigDefaults (\w+) = \{(.*?)\};", source, re.DOTALL))
+    functions = {name: (re.findall(r"(\w+)(?:,|$)", parameters), body)
+                 for name, parameters, body in re.findall(
+                     r"ConfigDefaults (\w+)\((.*?)\) \{\s*return \{(.*?)\};", source, re.DOTALL)}
     text = re.search(r"kModelTypes\[\] = \{(.*?)\};", source, re.DOTALL)[1]
     for one in re.split(r"(?=\.name = )", text)[1:]:
         name = re.match(r'\.name = "(\w+)"', one)[1]
-        defaults = re.search(r"\.defaults = (k\w+)", one)
-        one += shared[defaults[1]] if defaults else ""
+        defaults = re.search(r"\.defaults = (\w+)(?:\((.*?)\))?", one)
+        if defaults and defaults[2]:
+            parameters, body = functions[defaults[1]]
+            for parameter, value in zip(parameters, defaults[2].split(", "), strict=True):
+                body = re.sub(rf"= {parameter}\b", f"= {value}", body)
+            one += body
+        elif defaults:
+            one += shared[defaults[1]]
         yield name, dict(re.findall(r'\.(\w+) = "?([\w.-]+)', one))
 
 
