@@ -54,7 +54,6 @@ struct Own {
   bool operator==(const Own&) const = default;
 };
 
-/// Without these keys files have other factors than config.json.
 constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_FLAG(Own, "granite", "mlp_bias", mlp_bias, false, ""),
     SUBBYTE_CONFIG_KEY("granitemoe", "mlp_bias", kIgnored, "", "no layer is dense"),

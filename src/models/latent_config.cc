@@ -74,7 +74,7 @@ Status add_latent_sizes(const GgufFile& file, json::Value& config) {
   SUBBYTE_TRY(const auto values, gguf_integer(file, are_apart ? "attention.value_length_mla"
                                                               : "attention.value_length"));
   if (!turning || !keys || !values || *turning < 1 || *keys <= *turning || *values < 1) {
-    return file.error("gguf.value", "attention.key_length_mla",
+    return file.error("gguf.value", gguf_key_in(file, "attention.key_length_mla"),
                       "a size above that of rope.dimension_count, beside value_length_mla");
   }
   config["qk_nope_head_dim"] = static_cast<uint64_t>(*keys - *turning);

@@ -1,5 +1,5 @@
 #pragma once
-// The plans of large_m64, large_m128 and large_m256.
+// The plans of large_m16 to large_m256.
 
 #include <optional>
 #include <string>

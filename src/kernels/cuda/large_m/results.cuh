@@ -2,15 +2,16 @@
 // From the accumulators of large_m to results, through shared memory, so that neighbours in device
 // memory are written together.
 //
-// A warp does to its accumulators what the call asks for, rounds them to 16 bits and stores them,
-// 16 outputs of 16 tokens at a time, transposed by stmatrix. When all warps of the warpgroup have,
-// its threads write whole rows, 16 bytes each:
+// Where a call asks for factors and a bias alone, a warp applies them to its accumulators, rounds
+// to 16 bits and stores 16 outputs of 16 tokens at a time, transposed by stmatrix. When all warps
+// of the warpgroup have, its threads write whole rows, 16 bytes each:
 //
-//   staged   [token] [piece 0 .. 7], eight outputs each: 128 bytes of a row of y; with a gate there
-//            are four. Piece i lies at i ^ token % 8, so that eight tokens of a piece and eight
-//            pieces of a token are in banks of their own.
+//   staged   [token] [piece 0 .. 7], eight outputs each: 128 bytes of a row of y. Piece i lies at
+//            i ^ token % 8, so that eight tokens of a piece and eight pieces of a token are in
+//            banks of their own.
 //
-// A residual is brought into the same places before, by the threads that will write there.
+// For a gate, an activation or a residual the sums are staged in float32, and a thread finishes
+// eight outputs of a token (finish_pieces).
 //
 // With split-K the CTAs of a cluster have partials of the same outputs and tokens. Each puts its
 // own where its ring of activations was, and finishes every splits-th 16 tokens: it loads their

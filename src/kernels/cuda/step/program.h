@@ -1,8 +1,9 @@
 #pragma once
-// A step of a few single tokens as one kernel: a program, the list of its products and attentions,
-// that all CTAs walk together, each with its share of every product. Weights depend on nothing, so
-// the ring of a CTA runs across the borders of operations: while it waits for the inputs of one,
-// the weights of the next are on their way.
+// A step of a few single tokens as one kernel: a program, the list of its products, attentions and
+// routers, that all CTAs walk together, each with its share of every product. But for those of
+// experts, which a choice names, weights depend on nothing, so the ring of a CTA runs across the
+// borders of operations: while it waits for the inputs of one, the weights of the next are on their
+// way.
 //
 //   CTA 0   | product 0 | inputs | attention | inputs | product 1 | ...
 //   ring    |  weights 0, 1 ...   full       |        |  weights 1, 2 ...

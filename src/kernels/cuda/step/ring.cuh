@@ -11,9 +11,9 @@
 //   empty   counts the warps that have read the stage
 //
 // The producer warps copy each stage together, 16 bytes a lane at a time, and go on to the next as
-// soon as it is empty, through all products: they wait for nothing else. A strip whose tiles are no
-// multiple of four ends in a shorter unit; what follows it in the stage is multiplied by inputs
-// that are zero.
+// soon as it is empty, through all products. Beside that they wait for the choice of experts alone,
+// whose weights a stage can have of several. A strip whose tiles are no multiple of four ends in a
+// shorter unit; what follows it in the stage is multiplied by inputs that are zero.
 
 #include "kernels/cuda/common/pair_mma.cuh"
 #include "kernels/cuda/step/program.h"
