@@ -121,6 +121,9 @@ def rows_in(text):
         row = {"kind": kind, **dict(zip(KINDS[match[1]], texts, strict=True))}
         if "place" in row:
             absent = "by the type" if row["absent"] == "kKept" else row["absent"]
+            # A number that may not be said stands for none.
+            if absent == "0" and re.fullmatch(r"[\d.]+e-\d+", row.get("least", "")):
+                absent = "none"
             note = "; ".join(filter(None, (row["note"], f"absent: {absent}")))
             row |= {"kind": "CONFIG_KEY", "use": "kComputed", "neutral": "", "note": note}
         rows += [{**row, "key": key} for key in row.pop("keys", row.get("key")).split(" ")]
