@@ -14,6 +14,7 @@ using testing::random_matrix;
 
 constexpr WeightFormat kAwq = {Format::kU4, Format::kF16, Zero::kU8, 128};
 constexpr WeightFormat kQ4K = {Format::kU4, Format::kU6, Zero::kOffsetU6, 32};
+constexpr WeightFormat kNf4 = {Format::kNF4, Format::kF16, Zero::kNone, 64};
 constexpr int64_t kExperts = 8;
 constexpr int64_t kVocab = 64;
 
@@ -25,6 +26,7 @@ struct Mixtures {
   Format router = Format::kBF16;
   WeightFormat format = kAwq;
   AttentionShape shape = {4, 2, 64, 0.125f, 0};
+  bool has_shared = false;  // an expert that every token goes to, without a gate
 
   CudaMatrix with_order(int64_t rows, int64_t cols, gpu::RowOrder order) const {
     const auto matrix = random_matrix(format, rows, cols, Contents::kReal, 1);
@@ -90,6 +92,9 @@ struct Mixtures {
       h = record.add_norm("after", x, delta, norm);
       const ValueId logits = record.exact_linear("router", h, dense(kExperts, hidden, router));
       delta = record.experts("experts", h, logits, experts());
+      if (!has_shared) continue;
+      const ValueId shared = record.linear("shared", h, packed(hidden, hidden));
+      delta = record.sigmoid_gate("sum", shared, kNoValue, delta);
     }
     record.set_prefix("");
     record.logits("head", record.head_norm("norm", x, delta, norm),
@@ -133,12 +138,14 @@ TEST(ProgramExperts, all_layers_are_launches_where_one_has_no_form) {
   EXPECT_FALSE(Mixtures{.top_k = 2}.has_programs()) << "128 strips for 132 multiprocessors";
   EXPECT_FALSE(Mixtures{.router = Format::kF32}.has_programs());
   EXPECT_FALSE(Mixtures{.format = kQ4K}.has_programs()) << "scales of two levels";
+  EXPECT_FALSE(Mixtures{.format = kNf4}.has_programs()) << "a codebook";
+  EXPECT_FALSE(Mixtures{.has_shared = true}.has_programs()) << "the sum goes to no norm";
   EXPECT_FALSE((Mixtures{.shape = {2, 1, 256, 0.125f, 0}}.has_programs())) << "long heads";
   EXPECT_FALSE(Mixtures().schedule(2).has_programs());
   EXPECT_FALSE(Mixtures().schedule(1, false).has_programs());
 }
 
-/// Each result goes to a place whose readers of before have ended, and choices take turns.
+/// Each result goes to a place whose readers of before have ended.
 TEST(ProgramExperts, a_layer_writes_where_the_one_before_has_been_read) {
   const Schedule schedule = Mixtures().schedule();
   const auto program = std::ranges::find_if(schedule.items, [](const MachineOp& item) {
