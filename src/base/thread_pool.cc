@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/gate.h"
+
 namespace subbyte {
 namespace {
 
@@ -60,55 +62,6 @@ void pin_to(int processor) {
   sched_setaffinity(0, sizeof(set), &set);
 }
 
-void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-/// A number that one thread moves on and others wait for.
-struct Gate {
-  std::atomic<uint32_t> value{0};
-  std::atomic<uint32_t> sleepers{0};
-
-  /// A thread that goes to sleep first counts itself and then looks at the value, one that moves
-  /// the value on then looks at the count; both in the one order of all such operations, so that
-  /// one of the two sees the other.
-  void set(uint32_t next) {
-    value.store(next);
-    if (sleepers.load() != 0) value.notify_all();
-  }
-
-  /// Returns the value as soon as it is no longer `old`. Sleeps once kSpin has gone by since
-  /// `awake` was last seen true, or at once without `spin`.
-  uint32_t wait(uint32_t old, bool spin, const std::atomic<bool>& awake) {
-    uint32_t found = value.load(std::memory_order_acquire);
-    if (found != old) return found;
-    if (spin) {
-      auto now = std::chrono::steady_clock::now();
-      const auto started = now;
-      auto deadline = now + kSpin;
-      while (now < deadline) {
-        for (int i = 0; i < 32; ++i) {
-          relax();
-          found = value.load(std::memory_order_acquire);
-          if (found != old) return found;
-        }
-        now = std::chrono::steady_clock::now();
-        if (awake.load(std::memory_order_relaxed)) deadline = now + kSpin;
-        // The thread that is waited for may be one that has no processor.
-        if (now > started + kSpin) sched_yield();
-      }
-    }
-    sleepers.fetch_add(1);
-    value.wait(old);
-    sleepers.fetch_sub(1);
-    return value.load(std::memory_order_acquire);
-  }
-};
-
 /// What a thread tells the one that calls run(). A line for each: a barrier moves every line once
 /// and does not get slower by threads that fight for one counter.
 struct alignas(64) Worker {
@@ -144,7 +97,7 @@ struct ThreadPool::State {
       : size(num_threads), threads(num_threads - 1), workers(num_threads - 1) {}
 
   int size;
-  bool spin = true;
+  std::chrono::microseconds spin = kSpin;
   std::atomic<bool> awake{false};
   std::vector<std::thread> threads;  // thread i is threads[i - 1]
   std::vector<Worker> workers;
@@ -206,7 +159,7 @@ ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
                                                       : processors.size()));
   state_ = std::make_unique<State>(options.num_threads > 0 ? options.num_threads : available);
   // With more threads than processors, one that spins keeps another from working.
-  state_->spin = state_->size <= available;
+  if (state_->size > available) state_->spin = {};
   const bool pin = options.pin_threads && !processors.empty();
   state_->start(processors, pin);
   if (pin && sched_getaffinity(0, sizeof(state_->unpinned), &state_->unpinned) == 0) {
