@@ -1,0 +1,209 @@
+// Ranks that are threads. Each has two slots, which it fills in turns, and counts its rounds: it
+// fills a slot, says that it has arrived, waits for the others and reads their slots.
+//
+//   rank 0   fill a | arrive 1 | read a | fill b | arrive 2 | read b | fill a ...
+//   rank 1          fill a | arrive 1 | read a | fill b | arrive 2 | ...
+//
+// One wait a round is enough: who fills a slot for round k + 2 has seen all arrive at k + 1, and
+// they have read what they wanted of round k before.
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/gate.h"
+#include "exchange/exchange.h"
+#include "exchange/rank_sums.h"
+
+namespace subbyte {
+namespace {
+
+using std::chrono::microseconds;
+
+// From so many bytes on each rank sums a part and all gather the parts: they read twice the sums
+// instead of those of every rank, and wait twice.
+constexpr std::size_t kTwoRoundBytes = 32 << 10;
+// Ranks reach an exchange within some tens of microseconds of each other.
+constexpr microseconds kSpin{100};
+
+enum class Call { kReduce, kReducedPart, kGather, kBroadcast, kBarrier };
+
+/// What a rank shows the others in one round.
+struct Slot {
+  Call call = Call::kBarrier;
+  std::size_t bytes = 0;  // as the caller gave them
+  int from = 0;           // of a broadcast
+  std::vector<float> numbers{};
+
+  std::byte* data() { return reinterpret_cast<std::byte*>(numbers.data()); }
+  void fill(std::span<const std::byte> content) {
+    const std::size_t wanted = (content.size() + sizeof(float) - 1) / sizeof(float);
+    if (numbers.size() < wanted) numbers.resize(wanted);
+    if (!content.empty()) std::memcpy(data(), content.data(), content.size());
+  }
+};
+
+/// A line for each rank. The gate is twice the rounds that it has arrived at, and odd once it has
+/// left.
+struct alignas(64) Member {
+  Gate gate;
+  std::array<Slot, 2> slots{};
+};
+
+/// What all ranks share.
+struct Group {
+  explicit Group(int size)
+      : members(size),
+        spin(size <= static_cast<int>(std::thread::hardware_concurrency()) ? kSpin
+                                                                           : microseconds{}) {}
+
+  std::vector<Member> members;
+  const microseconds spin;
+  const std::atomic<bool> stays_awake{false};
+  std::mutex mutex;
+  std::string reason;  // of the first that left; guarded by the mutex
+
+  void leave(int rank, std::string_view why) {
+    {
+      const std::lock_guard lock(mutex);
+      if (reason.empty()) {
+        reason = "rank " + std::to_string(rank) + " of " + std::to_string(members.size()) + ": " +
+                 std::string(why);
+      }
+    }
+    Gate& gate = members[rank].gate;
+    gate.set(gate.value.load() | 1);
+  }
+
+  Error lost() {
+    const std::lock_guard lock(mutex);
+    return {"exchange.lost", reason};
+  }
+};
+
+/// Tells whether a gate says that its rank has arrived at a round; they may be counted round.
+bool has_arrived(uint32_t gate, uint32_t round) {
+  return static_cast<int32_t>((gate | 1) - (2 * round)) >= 0;
+}
+
+class ThreadExchange : public Exchange {
+ public:
+  ThreadExchange(std::shared_ptr<Group> group, int rank) : group_(std::move(group)), rank_(rank) {}
+  ThreadExchange(const ThreadExchange&) = delete;
+  ThreadExchange& operator=(const ThreadExchange&) = delete;
+  ~ThreadExchange() override { ThreadExchange::leave("has ended"); }
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(group_->members.size()); }
+
+  Status all_reduce(std::span<float> sums) override {
+    SUBBYTE_CHECK(round(Call::kReduce, sums.size_bytes(), std::as_bytes(sums)));
+    if (sums.size_bytes() < kTwoRoundBytes) {
+      add(sums, 0);
+      return {};
+    }
+    const RankPart part(sums.size(), rank_, size());
+    const std::span<float> mine = sums.subspan(part.begin, part.size);
+    add(mine, part.begin);
+    SUBBYTE_CHECK(round(Call::kReducedPart, sums.size_bytes(), std::as_bytes(mine)));
+    for (int rank = 0; rank < size(); ++rank) {
+      const RankPart other(sums.size(), rank, size());
+      std::copy_n(slot(rank).numbers.data(), other.size, sums.data() + other.begin);
+    }
+    return {};
+  }
+
+  Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    SUBBYTE_CHECK(round(Call::kGather, mine.size(), mine));
+    for (int rank = 0; rank < size() && !mine.empty(); ++rank) {
+      std::memcpy(all.data() + rank * mine.size(), slot(rank).data(), mine.size());
+    }
+    return {};
+  }
+
+  Status broadcast(std::span<std::byte> bytes, int from) override {
+    const bool gives = from == rank_;
+    SUBBYTE_CHECK(
+        round(Call::kBroadcast, bytes.size(), bytes.first(gives ? bytes.size() : 0), from));
+    if (!gives && !bytes.empty()) std::memcpy(bytes.data(), slot(from).data(), bytes.size());
+    return {};
+  }
+
+  Status barrier() override { return round(Call::kBarrier, 0, {}); }
+
+  void leave(std::string_view why) override { group_->leave(rank_, why); }
+
+ private:
+  Slot& slot(int rank) { return group_->members[rank].slots[round_ % 2]; }
+
+  /// Shows `content` to the others, and waits for theirs.
+  Status round(Call call, std::size_t bytes, std::span<const std::byte> content, int from = 0) {
+    Gate& gate = group_->members[rank_].gate;
+    if ((gate.value.load(std::memory_order_relaxed) & 1) != 0) return group_->lost();
+    ++round_;
+    Slot& mine = slot(rank_);
+    mine.call = call;
+    mine.bytes = bytes;
+    mine.from = from;
+    mine.fill(content);
+    gate.set(2 * round_);
+    for (int rank = 0; rank < size(); ++rank) {
+      if (!wait_for(rank)) {
+        leave("has lost another rank");  // of which the reason is there already
+        return group_->lost();
+      }
+    }
+    return check_same(mine);
+  }
+
+  bool wait_for(int rank) {
+    Gate& gate = group_->members[rank].gate;
+    uint32_t seen = gate.value.load(std::memory_order_acquire);
+    while (!has_arrived(seen, round_)) {
+      if ((seen & 1) != 0) return false;
+      seen = gate.wait(seen, group_->spin, group_->stays_awake);
+    }
+    return true;
+  }
+
+  Status check_same(const Slot& mine) {
+    for (int rank = 0; rank < size(); ++rank) {
+      const Slot& other = slot(rank);
+      if (other.call == mine.call && other.bytes == mine.bytes && other.from == mine.from) continue;
+      const std::string text = "rank " + std::to_string(rank_) + " exchanges " +
+                               std::to_string(mine.bytes) + " bytes, and rank " +
+                               std::to_string(rank) + " something else, of " +
+                               std::to_string(other.bytes);
+      leave(text);
+      return Error{"exchange.mismatch", text};
+    }
+    return {};
+  }
+
+  /// Sums what the slots have from `begin` on.
+  void add(std::span<float> sums, std::size_t begin) {
+    for (int rank = 0; rank < size(); ++rank) {
+      add_rank(sums, slot(rank).numbers.data() + begin, rank);
+    }
+  }
+
+  std::shared_ptr<Group> group_;
+  const int rank_;
+  uint32_t round_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Exchange>> make_thread_exchanges(int size) {
+  const auto group = std::make_shared<Group>(size);
+  std::vector<std::unique_ptr<Exchange>> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    ranks.push_back(std::make_unique<ThreadExchange>(group, rank));
+  }
+  return ranks;
+}
+
+}  // namespace subbyte
