@@ -1,0 +1,260 @@
+// Collectives are those of MPI that only carry numbers: sums are added here, in the order of ranks,
+// which MPI_Allreduce does not promise.
+//
+//   small sums   all gather what all have, and each adds it
+//   large sums   each gets a part of all others (alltoall), adds it, and all gather the parts
+//
+// All calls are those that do not block, so that a waiting rank sleeps after a while and hears of a
+// rank that leaves: it says why in a message of its own.
+
+#include "exchange/mpi_exchange.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/gate.h"
+#include "exchange/mpi_library.h"
+#include "exchange/rank_sums.h"
+
+namespace subbyte {
+namespace {
+
+using Handle = MpiLibrary::Handle;
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr std::size_t kPartsFrom = 8192;    // numbers; fewer are gathered as a whole
+constexpr std::size_t kMaxCount = INT_MAX;  // of MPI's calls
+constexpr int kLeaveTag = 77;
+constexpr int kReasonBytes = 256;
+using Reason = std::array<char, kReasonBytes>;  // ends with 0
+
+std::optional<int> number_in(const char* variable) {
+  const char* const text = std::getenv(variable);
+  if (text == nullptr) return std::nullopt;
+  int number = 0;
+  const char* const end = text + std::strlen(text);
+  const auto [last, error] = std::from_chars(text, end, number);
+  if (error != std::errc() || last != end) return std::nullopt;
+  return number;
+}
+
+/// Waiting longer and longer between looks. A rank that waits for a step of an idle server sleeps.
+class Patience {
+ public:
+  void wait() {
+    const auto waited = Clock::now() - start_;
+    if (waited < microseconds(50)) return relax();
+    if (waited < milliseconds(5)) return std::this_thread::yield();
+    std::this_thread::sleep_for(waited < milliseconds(200) ? microseconds(50) : milliseconds(1));
+  }
+
+ private:
+  Clock::time_point start_ = Clock::now();
+};
+
+class MpiExchange : public Exchange {
+ public:
+  MpiExchange(const MpiLibrary& mpi, const MpiPlace& place) : mpi_(mpi), place_(place) {
+    mpi_.irecv(reason_.data(), kReasonBytes, mpi_.byte, MpiLibrary::kAnySource, kLeaveTag,
+               mpi_.world, &reason_request_);
+  }
+  MpiExchange(const MpiExchange&) = delete;
+  MpiExchange& operator=(const MpiExchange&) = delete;
+  ~MpiExchange() override {
+    if (!lost_.empty()) return;  // the others are not there to end with
+    Reason nothing = {};         // to ourselves: what was to be received ends with it
+    Handle request = nullptr;
+    mpi_.isend(nothing.data(), kReasonBytes, mpi_.byte, place_.rank, kLeaveTag, mpi_.world,
+               &request);
+    mpi_.finalize();
+  }
+
+  int rank() const override { return place_.rank; }
+  int size() const override { return place_.size; }
+
+  Status all_reduce(std::span<float> sums) override {
+    return sums.size() < kPartsFrom ? add_all(sums) : add_parts(sums);
+  }
+
+  Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    const std::vector<std::byte> copy(mine.begin(), mine.end());  // it may be a part of all
+    return in_pieces(mine.size(), [&](std::size_t begin, std::size_t size) -> Status {
+      if (size == mine.size()) return gather(copy, all.data());
+      std::vector<std::byte> piece(size * place_.size);
+      SUBBYTE_CHECK(gather(std::span(copy).subspan(begin, size), piece.data()));
+      for (int rank = 0; rank < place_.size; ++rank) {
+        std::copy_n(piece.data() + rank * size, size, all.data() + rank * mine.size() + begin);
+      }
+      return {};
+    });
+  }
+
+  Status broadcast(std::span<std::byte> bytes, int from) override {
+    return in_pieces(bytes.size(), [&](std::size_t begin, std::size_t size) {
+      return call([&](Handle* request) {
+        return mpi_.ibcast(bytes.data() + begin, static_cast<int>(size), mpi_.byte, from,
+                           mpi_.world, request);
+      });
+    });
+  }
+
+  Status barrier() override {
+    return call([&](Handle* request) { return mpi_.ibarrier(mpi_.world, request); });
+  }
+
+  void leave(std::string_view why) override {
+    if (!lost_.empty()) return;
+    lost_ = "rank " + std::to_string(place_.rank) + " of " + std::to_string(place_.size) + ": " +
+            std::string(why);
+    Reason text = {};
+    lost_.copy(text.data(), kReasonBytes - 1);
+    std::vector<Handle> requests;
+    for (int rank = 0; rank < place_.size; ++rank) {
+      if (rank == place_.rank) continue;
+      mpi_.isend(text.data(), kReasonBytes, mpi_.byte, rank, kLeaveTag, mpi_.world,
+                 &requests.emplace_back());
+    }
+    // mpirun ends all once this process has ended: the first rank should have said why before.
+    const auto end = Clock::now() + milliseconds(place_.rank == 0 ? 0 : 1000);
+    for (int done = 0; Clock::now() < end; std::this_thread::sleep_for(milliseconds(1))) {
+      for (Handle& request : requests) mpi_.test(&request, &done, nullptr);
+    }
+  }
+
+ private:
+  Error lost() const { return {"exchange.lost", lost_}; }
+
+  /// Calls f(begin, size) for pieces that MPI's calls take.
+  template <class F>
+  static Status in_pieces(std::size_t size, F f) {
+    for (std::size_t begin = 0; begin < size; begin += kMaxCount) {
+      SUBBYTE_CHECK(f(begin, std::min(size - begin, kMaxCount)));
+    }
+    return {};
+  }
+
+  Status gather(std::span<const std::byte> mine, std::byte* all) {
+    const int count = static_cast<int>(mine.size());
+    return call([&](Handle* request) {
+      return mpi_.iallgather(mine.data(), count, mpi_.byte, all, count, mpi_.byte, mpi_.world,
+                             request);
+    });
+  }
+
+  Status add_all(std::span<float> sums) {
+    if (sums.empty()) return {};
+    parts_.resize(sums.size() * place_.size);
+    SUBBYTE_CHECK(gather(std::as_bytes(sums), reinterpret_cast<std::byte*>(parts_.data())));
+    add(sums, sums.size());
+    return {};
+  }
+
+  /// Sums what parts_ has of all ranks.
+  void add(std::span<float> sums, std::size_t stride) {
+    for (int rank = 0; rank < place_.size; ++rank) {
+      add_rank(sums, parts_.data() + rank * stride, rank);
+    }
+  }
+
+  Status add_parts(std::span<float> sums) {
+    const RankPart own(sums.size(), place_.rank, place_.size);
+    std::vector<int> counts, offsets, own_counts, own_offsets;
+    for (int rank = 0; rank < place_.size; ++rank) {
+      const RankPart part(sums.size(), rank, place_.size);
+      counts.push_back(static_cast<int>(part.size));
+      offsets.push_back(static_cast<int>(part.begin));
+      own_counts.push_back(static_cast<int>(own.size));
+      own_offsets.push_back(static_cast<int>(rank * own.size));
+    }
+    parts_.resize(own.size * place_.size);
+    SUBBYTE_CHECK(call([&](Handle* request) {
+      return mpi_.ialltoallv(sums.data(), counts.data(), offsets.data(), mpi_.real, parts_.data(),
+                             own_counts.data(), own_offsets.data(), mpi_.real, mpi_.world, request);
+    }));
+    sum_.resize(own.size);
+    add(sum_, own.size);
+    return call([&](Handle* request) {
+      return mpi_.iallgatherv(sum_.data(), counts[place_.rank], mpi_.real, sums.data(),
+                              counts.data(), offsets.data(), mpi_.real, mpi_.world, request);
+    });
+  }
+
+  /// Begins a call and waits for its end, or for a rank that leaves.
+  template <class Begin>
+  Status call(Begin begin) {
+    if (!lost_.empty()) return lost();
+    Handle request = nullptr;
+    SUBBYTE_CHECK(check(begin(&request)));
+    Patience patience;
+    for (int done = 0;;) {
+      SUBBYTE_CHECK(check(mpi_.test(&request, &done, nullptr)));
+      if (done != 0) return {};
+      SUBBYTE_CHECK(check(mpi_.test(&reason_request_, &done, nullptr)));
+      if (done != 0) {
+        lost_ = reason_.data();
+        return lost();
+      }
+      patience.wait();
+    }
+  }
+
+  Status check(int error) {
+    if (error == 0) return {};
+    std::array<char, 256> text = {};  // MPI_MAX_ERROR_STRING
+    int length = 0;
+    mpi_.error_string(error, text.data(), &length);
+    leave(std::string("MPI: ") + text.data());
+    return lost();
+  }
+
+  const MpiLibrary& mpi_;
+  const MpiPlace place_;
+  std::string lost_;  // why; empty: all are there
+  Reason reason_ = {};
+  Handle reason_request_ = nullptr;
+  std::vector<float> parts_, sum_;
+};
+
+Error refuse(const std::string& why) {
+  return {"exchange.mpi", why};
+}
+
+}  // namespace
+
+std::optional<MpiPlace> find_mpi_place() {
+  const std::optional<int> rank = number_in("OMPI_COMM_WORLD_RANK");
+  const std::optional<int> size = number_in("OMPI_COMM_WORLD_SIZE");
+  if (!rank || !size || *size < 1 || *rank < 0 || *rank >= *size) return std::nullopt;
+  return MpiPlace{*rank, *size};
+}
+
+Result<std::unique_ptr<Exchange>> make_mpi_exchange() {
+  SUBBYTE_TRY(const MpiLibrary* const mpi, MpiLibrary::load());
+  static std::atomic<bool> was_made = false;
+  if (was_made.exchange(true)) return refuse("a process under mpirun runs one model");
+  int provided = 0;
+  if (mpi->init_thread(nullptr, nullptr, MpiLibrary::kSerialized, &provided) != 0) {
+    return refuse("MPI_Init_thread has failed: was this process started by mpirun of Open MPI?");
+  }
+  if (provided < MpiLibrary::kSerialized) {
+    return refuse("this Open MPI takes calls of one thread alone");
+  }
+  mpi->comm_set_errhandler(mpi->world, mpi->errors_return);
+  MpiPlace place;
+  mpi->comm_rank(mpi->world, &place.rank);
+  mpi->comm_size(mpi->world, &place.size);
+  return std::unique_ptr<Exchange>(std::make_unique<MpiExchange>(*mpi, place));
+}
+
+}  // namespace subbyte
