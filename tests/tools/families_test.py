@@ -57,8 +57,8 @@ class Families(unittest.TestCase):
     def test_a_config_that_lacks_a_key_leaves_the_others_and_the_table(self):
         done = self.run_with("--try", "--only", "avx2", "lfm2")
         self.assertEqual(done.returncode, 3)
-        self.assertRegex(done.stderr, r"\Alfm2 1.2b, tiny, avx2: random_gguf.py: config.json of "
-                         r"lfm2, expected [^\n]*, found none\n\Z")
+        self.assertRegex(done.stderr, r"\Alfm2 1.2b, Q4_0, tiny, avx2: random_gguf.py: "
+                         r"config.json of lfm2, expected [^\n]*, found none\n\Z")
         self.assertIn("|model|machine|test|", done.stdout)
 
 

@@ -8,7 +8,7 @@ Whole models with random weights, in turns.
     families.py --try              # tiny models on this machine's processor, called tiny
 
 On a GPU ours has int4 (AWQ) with a head of 8 bits and llama.cpp Q4_K_M, whose head has 6.6; on
-processors both open one file in Q4_0, and ours rounds activations to 8 bits, as llama.cpp does.
+processors both open one GGUF file, and ours rounds activations to 8 bits, as llama.cpp does.
 "amx" is all that a processor with AMX has in both programs, "avx2" AVX2, FMA and F16C alone. A
 prompt has 4,096 tokens on a GPU and 512 on processors; tokens are generated from an empty context.
 Rates are tokens per second, medians of the rounds with the smallest and the largest; a round is one
@@ -89,11 +89,12 @@ def beside(name: str, arch: str, shape: str, group: int, **wanted: float) -> Cas
                 **wanted)
 
 
-def same_file(arch: str, shape: str) -> list[Case]:
-    """A model on processors."""
-    model = Model(arch, shape, "Q4_0")
-    return [Case(f"{arch} {shape}", machine, model, model, prompt=1.2, decode=1.0, seconds=seconds)
-            for machine, seconds in (("amx", 40), ("avx2", 60))]
+def same_file(arch: str, shape: str, mix: str = "Q4_0",
+              amx: Sequence[float] = (1.2, 1.0), avx2: Sequence[float] = (1.2, 1.0)) -> list[Case]:
+    """A model on processors, and what is wanted of each: prompt, decode."""
+    model = Model(arch, shape, mix)
+    return [Case(f"{arch} {shape}, {mix}", machine, model, model, *wanted, seconds=seconds)
+            for machine, wanted, seconds in (("amx", amx, 40), ("avx2", avx2, 60))]
 
 
 # Groups of 64 where rows of experts are no multiple of 128. As large as the part of the mixture
@@ -106,6 +107,9 @@ CASES = [
          Model("nemotron-h", "30b-a3b", "awq", 64), Model("llama", "3b", "awq"), prompt=0.6,
          seconds=70),
     *same_file("gemma3", "4b"), *same_file("phi3", "4-mini"), *same_file("lfm2", "1.2b"),
+    *(case for shape in ("0.6b", "4b")
+      for mix, amx in (("Q4_K_M", (1.5, 1.3)), ("Q8_0", (2.0, 1.2)))
+      for case in same_file("qwen3", shape, mix, amx, (1.0, 1.0))),
 ]
 
 
