@@ -263,12 +263,14 @@ Result<DeviceOptions> device_options(const Invocation& invocation) {
                        .isa = isa == nullptr ? "" : isa,
                        .activations = kActivations.at(invocation.activations),
                        .batch_invariant = invocation.batch_invariant,
-                       .step_kernel_tokens = step_tokens};
+                       .step_kernel_tokens = step_tokens,
+                       .tensor_parallel_size = invocation.tensor_parallel};
 }
 
 Result<std::unique_ptr<Backend>> host_backend(const Invocation& invocation) {
   SUBBYTE_TRY(DeviceOptions device, device_options(invocation));
   device.device = "cpu";
+  device.tensor_parallel_size = 1;
   return make_backend(device);
 }
 

@@ -24,6 +24,7 @@ struct Invocation {
   bool pin_threads = false;
   std::string activations = "f32";
   bool batch_invariant = false;
+  int tensor_parallel = 1;
   bool no_progress = false;
   bool quiet = false;
   bool follow_links = false;

@@ -77,6 +77,12 @@ void declare(Program& program, Invocation& invocation) {
   program.share_flag(Shares::kModel, "--batch-invariant", invocation.batch_invariant,
                      "a token's logits are the same bits whether it is computed alone or with "
                      "others (slower)");
+  program
+      .share(Shares::kModel, "--tensor-parallel", invocation.tensor_parallel,
+             "ranks that divide every weight and the cache among them: of a CPU's threads so far")
+      .value("N")
+      .between(1, 64)
+      .shows_default();
   program.share_flag(Shares::kThreads, "--pin", invocation.pin_threads,
                      "keep each thread on a processor of its own (SUBBYTE_PIN=1)");
   program.share_flag(Shares::kNothing, "--no-progress", invocation.no_progress, "no progress bars");

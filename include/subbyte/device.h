@@ -42,6 +42,9 @@ struct DeviceOptions {
   int step_kernel_tokens = 8;
   /// Other steps of single tokens as CUDA graphs.
   bool step_graphs = true;
+  /// Ranks that divide every weight and the cache among them, and compute each token together; on
+  /// the CPU the threads are divided, too.
+  int tensor_parallel_size = 1;
 };
 
 /// A machine that DeviceOptions::device may name.

@@ -51,8 +51,9 @@ Result<CacheType> read_cache_type(const std::string& name) {
 
 void open(HeldSession* self, const std::string& model, const std::string& device, int threads,
           bool pin_threads, const std::string& isa, const std::string& activations,
-          bool batch_invariant, int head_bits, const std::string& kv_cache_type, int64_t context,
-          int64_t max_sequences, int64_t cache_positions, bool enable_prefix_caching, uint64_t seed,
+          bool batch_invariant, int tensor_parallel_size, int head_bits,
+          const std::string& kv_cache_type, int64_t context, int64_t max_sequences,
+          int64_t cache_positions, bool enable_prefix_caching, uint64_t seed,
           const std::string& chat_template, nb::object progress) {
   const CacheType cache_type = take(read_cache_type(kv_cache_type));
   std::string choice;
@@ -62,7 +63,8 @@ void open(HeldSession* self, const std::string& model, const std::string& device
                     .pin_threads = pin_threads,
                     .isa = isa,
                     .activations = take(choose(app::kActivations, activations, "activations")),
-                    .batch_invariant = batch_invariant};
+                    .batch_invariant = batch_invariant,
+                    .tensor_parallel_size = tensor_parallel_size};
   options.on_device = [&](const std::string& chosen) { choice = chosen; };
   options.context = context;
   options.max_sequences = max_sequences;
@@ -292,10 +294,10 @@ void add_session(nb::module_& module) {
                           "time uses it.")
       .def("__init__", &open, nb::arg("model"), nb::kw_only(), nb::arg("device"),
            nb::arg("threads"), nb::arg("pin_threads"), nb::arg("isa"), nb::arg("activations"),
-           nb::arg("batch_invariant"), nb::arg("head_bits"), nb::arg("kv_cache_type"),
-           nb::arg("context"), nb::arg("max_sequences"), nb::arg("cache_positions"),
-           nb::arg("enable_prefix_caching"), nb::arg("seed"), nb::arg("chat_template"),
-           nb::arg("progress").none())
+           nb::arg("batch_invariant"), nb::arg("tensor_parallel_size"), nb::arg("head_bits"),
+           nb::arg("kv_cache_type"), nb::arg("context"), nb::arg("max_sequences"),
+           nb::arg("cache_positions"), nb::arg("enable_prefix_caching"), nb::arg("seed"),
+           nb::arg("chat_template"), nb::arg("progress").none())
       .def("read", &read_request, nb::arg("body"), nb::arg("parse_special"),
            nb::arg("num_prompt_logprobs").none())
       .def("add", &add, nb::arg("request"), nb::arg("queue"))

@@ -81,8 +81,9 @@ class Engine:
     @takes_foreign("LLM")
     def __init__(self, model: str | os.PathLike[str], *, device: str = "auto", threads: int = 0,
                  pin_threads: bool = False, isa: str = "", activations: str = "f32",
-                 batch_invariant: bool = False, head_bits: int = 16, kv_cache_type: str = "f16",
-                 context: int = 0, max_sequences: int = 8, cache_positions: int = 0,
+                 batch_invariant: bool = False, tensor_parallel_size: int = 1,
+                 head_bits: int = 16, kv_cache_type: str = "f16", context: int = 0,
+                 max_sequences: int = 8, cache_positions: int = 0,
                  enable_prefix_caching: bool = True, seed: int = 0,
                  progress: Progress = None, revision: str | None = None,
                  quantization: str | None = None,
@@ -98,6 +99,8 @@ class Engine:
         isa: kernels of the CPU ("scalar" to "amx"); "": the best that this machine has.
         activations: "f32", "bf16", "int8"; "mxfp8" for experts, "fp8" for FP8 on Hopper.
         batch_invariant: a token's logits are the same bits alone and with others (slower).
+        tensor_parallel_size: ranks that divide every weight and the cache among them, and the
+            threads of a CPU; not on a GPU so far.
         head_bits: 4 or 8 quantize embedding and head while they are loaded.
         kv_cache_type: "f32", "f16", "bf16" or "fp8".
         context: positions of a sample at most; 0: 4096, or fewer where the model has fewer.
@@ -127,6 +130,7 @@ class Engine:
             "pin_threads": flag("pin_threads", pin_threads), "isa": text("isa", isa),
             "activations": text("activations", activations),
             "batch_invariant": flag("batch_invariant", batch_invariant),
+            "tensor_parallel_size": integer("tensor_parallel_size", tensor_parallel_size, *_INT),
             "head_bits": integer("head_bits", head_bits, *_INT),
             "kv_cache_type": text("kv_cache_type", kv_cache_type),
             "context": integer("context", context),

@@ -75,7 +75,7 @@ def test_from_pretrained_is_the_same() -> None:
 
 
 @pytest.mark.parametrize("name, value, helps", [
-    ("tensor_parallel_size", 2, 'device="cuda:N"'),
+    ("pipeline_parallel_size", 2, 'device="cuda:N"'),
     ("gpu_memory_utilization", 0.5, "context says how long"),
     ("n_gpu_layers", 20, 'device="cpu" or device="cuda"'),
     ("dtype", "float16", "activations and kv_cache_type"),

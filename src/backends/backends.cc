@@ -5,6 +5,7 @@
 
 #include "backends/auto_device.h"
 #include "backends/cpu_options.h"
+#include "backends/ranks.h"
 #include "base/thread_pool.h"
 #include "cpu_backend/cpu_backend.h"
 #include "cuda_backend/cuda_backend.h"
@@ -30,8 +31,10 @@ std::optional<int> gpu_index(std::string_view device) {
 }
 
 Result<std::unique_ptr<Backend>> make_cpu(const DeviceOptions& options) {
+  SUBBYTE_CHECK(check_ranks(options));
   SUBBYTE_TRY(const ExecutionOptions own, cpu_options(options));
-  return make_cpu_backend(own);
+  return options.tensor_parallel_size > 1 ? make_cpu_ranks(own, options.tensor_parallel_size)
+                                          : make_cpu_backend(own);
 }
 
 Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int index) {
@@ -88,6 +91,7 @@ std::string unsupported_by_gpu(const DeviceOptions& options) {
   }
   if (options.threads != nullptr) return "the GPU takes no executor";
   if (options.pin_threads) return "pinned threads are for models on the CPU";
+  if (options.tensor_parallel_size > 1) return "tensor parallelism is of CPUs so far";
   return {};
 }
 

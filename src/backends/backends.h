@@ -14,7 +14,7 @@ namespace subbyte {
 /// The threads of options.threads outlive the backend. Codes: isa.unknown, isa.unsupported;
 /// execution.options when threads are given and asked for as well, or other numbers of them than 0
 /// to 4096; device.unknown for another name, device.unsupported for options that a GPU does not
-/// have; cuda.device when there is no such GPU, cuda.memory.
+/// have, or ranks; cuda.device when there is no such GPU, cuda.memory.
 Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions& options = {});
 
 /// Tells whether this machine has a GPU of NVIDIA, with a driver, that this build could ask for.

@@ -34,7 +34,8 @@ Status check_experts(Execution& execution, const ExpertMatrices& experts) {
 
 class CpuBackend : public Backend {
  public:
-  explicit CpuBackend(std::unique_ptr<Execution> execution) : execution_(std::move(execution)) {}
+  CpuBackend(std::unique_ptr<Execution> execution, std::unique_ptr<Exchange> exchange)
+      : execution_(std::move(execution)), exchange_(std::move(exchange)) {}
 
   // --- the machine
 
@@ -102,7 +103,7 @@ class CpuBackend : public Backend {
   }
 
   Result<std::unique_ptr<CompiledStep>> compile(StepPlan plan) override {
-    SUBBYTE_CHECK(check_plan(plan));
+    SUBBYTE_CHECK(check_plan(plan, exchange_.get()));
     return std::unique_ptr<CompiledStep>(std::make_unique<CpuCompiledStep>(std::move(plan)));
   }
 
@@ -114,12 +115,15 @@ class CpuBackend : public Backend {
     vocab_size_ = step.plan().vocab_size();
     try {
       error_ = runner_.run(static_cast<const CpuCompiledStep&>(step), batch);
-      if (!error_.ok()) return;
-      choose_tokens(batch);
-      keep_wanted_rows(batch);
+      if (error_.ok()) {
+        choose_tokens(batch);
+        keep_wanted_rows(batch);
+      }
     } catch (const std::bad_alloc&) {
       error_ = Error{"memory", "not enough memory for a step"};
     }
+    // The other ranks would wait for what does not come.
+    if (!error_.ok() && exchange_ != nullptr) exchange_->leave(error_.error().message);
   }
 
   Status wait(Logits& logits) override {
@@ -175,7 +179,8 @@ class CpuBackend : public Backend {
   }
 
   std::unique_ptr<Execution> execution_;
-  StepRunner runner_{*execution_};
+  std::unique_ptr<Exchange> exchange_;  // with the other ranks, if there are some
+  StepRunner runner_{*execution_, exchange_.get()};
   std::vector<TokenChooser> choosers_;  // of each thread
   // Of the step that was submitted.
   Status error_;
@@ -186,9 +191,11 @@ class CpuBackend : public Backend {
 
 }  // namespace
 
-Result<std::unique_ptr<Backend>> make_cpu_backend(const ExecutionOptions& options) {
+Result<std::unique_ptr<Backend>> make_cpu_backend(const ExecutionOptions& options,
+                                                  std::unique_ptr<Exchange> exchange) {
   SUBBYTE_TRY(auto execution, Execution::create(options));
-  return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(std::move(execution)));
+  return std::unique_ptr<Backend>(
+      std::make_unique<CpuBackend>(std::move(execution), std::move(exchange)));
 }
 
 }  // namespace subbyte

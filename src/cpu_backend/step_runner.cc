@@ -40,8 +40,13 @@ Status expect_gate_and_up(const Op& op, const Weight& weight) {
 
 }  // namespace
 
-Status check_plan(const StepPlan& plan) {
+Status check_plan(const StepPlan& plan, const Exchange* exchange) {
   for (const Op& op : plan.ops) {
+    const bool exchanges = std::holds_alternative<AllReduceOp>(op.what) ||
+                           std::holds_alternative<AllGatherOp>(op.what);
+    if (exchanges && exchange == nullptr) {
+      return Error{"linear.unsupported", op.name + ": there are no other ranks"};
+    }
     if (const auto* embed = std::get_if<EmbedOp>(&op.what)) {
       SUBBYTE_CHECK(expect_one_matrix(op, embed->table));
     }
@@ -113,14 +118,14 @@ std::span<float> StepRunner::numbers(ValueId id) {
 }
 
 std::vector<StatePart> StepRunner::states(const CacheSlot& slot) const {
-  const auto& memory = static_cast<const CpuStateMemory&>(pool_->groups()[slot.group].memory());
+  const auto& states = static_cast<const CpuStateMemory&>(memory(slot));
   std::vector<StatePart> parts;
   for (const Part& part : batch_->parts) {
     const int32_t from = part.sequence->state(slot.group);
     const int32_t to = part.sequence->next_state(slot.group);
     parts.push_back({std::ssize(part.tokens),
-                     from == kNoPage ? nullptr : memory.state(from, slot.layer).data(),
-                     memory.state(to, slot.layer).data()});
+                     from == kNoPage ? nullptr : states.state(from, slot.layer).data(),
+                     states.state(to, slot.layer).data()});
   }
   return parts;
 }

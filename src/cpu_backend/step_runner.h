@@ -9,6 +9,7 @@
 #include "cpu_backend/kv_memory.h"
 #include "cpu_backend/latent_expansion.h"
 #include "cpu_backend/weights.h"
+#include "exchange/exchange.h"
 #include "kernels/cpu/execution.h"
 #include "kernels/cpu/linear.h"
 #include "ops/backend.h"
@@ -28,14 +29,17 @@ class CpuCompiledStep : public CompiledStep {
   ValueSlots slots_;
 };
 
-/// Code linear.unsupported names an operation that the runner has no form of.
-Status check_plan(const StepPlan& plan);
+/// Code linear.unsupported names an operation that the runner has no form of, or that exchanges
+/// something with other ranks where there are none.
+Status check_plan(const StepPlan& plan, const Exchange* exchange);
 
 class StepRunner {
  public:
-  explicit StepRunner(Execution& execution) : execution_(execution) {}
+  /// `exchange` with the other ranks of a group; nullptr: there are none.
+  StepRunner(Execution& execution, Exchange* exchange)
+      : execution_(execution), exchange_(exchange) {}
 
-  /// Codes: linear.unsupported.
+  /// Codes: linear.unsupported; those of Exchange.
   Status run(const CpuCompiledStep& step, const Batch& batch);
 
   /// Logits of the last step: [Batch::num_head_rows()][StepPlan::vocab_size()]. The caller may swap
@@ -54,8 +58,12 @@ class StepRunner {
   std::vector<LinearProduct> products_of(ValueId y, ValueId x, const Weight& weight);
   /// The head rows of a value: all of it, or copies.
   std::span<float> head_rows(ValueId id, FloatBuffer& copies);
+  const KvMemory& memory(const CacheSlot& slot) const {
+    return pool_->groups()[slot.group].memory().of_rank(exchange_ == nullptr ? 0
+                                                                             : exchange_->rank());
+  }
   const CpuKvMemory& cache(const CacheSlot& slot) const {
-    return static_cast<const CpuKvMemory&>(pool_->groups()[slot.group].memory());
+    return static_cast<const CpuKvMemory&>(memory(slot));
   }
   /// The parts of the batch with the states of a layer.
   std::vector<StatePart> states(const CacheSlot& slot) const;
@@ -80,10 +88,12 @@ class StepRunner {
 #undef SUBBYTE_RUN
 
   Execution& execution_;
+  Exchange* exchange_;
   std::vector<FloatBuffer> slots_;  // later steps use them again
   std::vector<float> logits_;       // a value, too
   FloatBuffer head_x_, head_delta_;
-  FloatBuffer heads_;  // [heads][rows][inputs]
+  FloatBuffer heads_;     // [heads][rows][inputs]
+  FloatBuffer gathered_;  // of all ranks
   // Of the step that runs.
   const StepPlan* plan_ = nullptr;
   const ValueSlots* slots_of_values_ = nullptr;

@@ -63,6 +63,10 @@ CudaStepRunner::CudaStepRunner(const cuda::Device& device, cuda::Number number,
 
 Status CudaStepRunner::check_operations(const StepPlan& plan) {
   for (const Op& op : plan.ops) {
+    if (std::holds_alternative<AllReduceOp>(op.what) ||
+        std::holds_alternative<AllGatherOp>(op.what)) {
+      return unsupported(op, "there are no other ranks");
+    }
     const auto* const attend = std::get_if<AttendOp>(&op.what);
     const int64_t values = attend == nullptr ? 0 : attend->shape.values_in_keys;
     if (values % 16 != 0 || values > cuda::kMaxLatentValue) {

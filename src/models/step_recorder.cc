@@ -37,7 +37,6 @@ Weight StepRecorder::matrix(std::string_view name, int64_t rows, int64_t cols,
   TensorSpec spec = {.name = in_layer(name),
                      .rows = rows,
                      .cols = cols,
-                     .split = linear.split,
                      .may_be_quantized = linear.may_be_quantized,
                      .has_bias = linear.has_bias};
   for (const PartSpec& part : linear.parts) spec.parts.push_back({in_layer(part.name), part.rows});
@@ -75,7 +74,6 @@ Experts StepRecorder::experts(int64_t hidden, const Mixture& mixture) {
       .cols = hidden,
       .experts = mixture.experts,
       .use = mixture.use,
-      .split = Split::kOutputs,
       .may_be_quantized = true,
       .has_bias = mixture.has_bias,
       .parts = {{under(mixture.gate_name), mixture.inner}, {under(mixture.up), mixture.inner}}};
@@ -90,7 +88,6 @@ Experts StepRecorder::experts(int64_t hidden, const Mixture& mixture) {
                            .cols = mixture.inner,
                            .experts = mixture.experts,
                            .use = mixture.use,
-                           .split = Split::kInputs,
                            .may_be_quantized = true,
                            .has_bias = mixture.has_bias};
   tensors_.insert(tensors_.end(), {gate_up, down});
@@ -169,7 +166,6 @@ void StepRecorder::finish(ValueId x, ValueId delta, const Logits& logits) {
                               .role = TensorRole::kHead,
                               .rows = config_.vocab_size,
                               .cols = config_.hidden_size,
-                              .split = Split::kOutputs,
                               .has_bias = logits.has_bias,
                               .tied_to = config_.tie_word_embeddings ? kTable : std::string_view(),
                               .is_untied_if_there = config_.contradicts_ties});
@@ -203,8 +199,7 @@ ValueId StepRecorder::projected_heads(ValueId h, const Attention& attention) {
   const AttentionShape& shape = attention.shape;
   const auto under = [&](std::string_view name) { return attention.prefix + std::string(name); };
   const int64_t q_rows = attention.has_gate ? 2 * shape.q_size() : shape.q_size();
-  Linear linear_of = {.split = Split::kOutputs,
-                      .has_bias = attention.has_bias,
+  Linear linear_of = {.has_bias = attention.has_bias,
                       .may_be_quantized = attention.may_be_quantized};
   if (attention.keys_of >= 0) return linear(under("q_proj"), h, q_rows, linear_of);
   linear_of.parts = {{under("q_proj"), q_rows}, {under("k_proj"), shape.kv_size()}};
@@ -258,10 +253,9 @@ ValueId StepRecorder::attention(ValueId h, const Attention& attention) {
   ValueId heads = record_.attention(without_dot(attention.prefix), qkv, recorded);
   caches_.push_back(record_.last_cache());
   if (attention.has_gate) heads = record_.sigmoid_gate(under("gated"), heads, gate);
-  return linear(under(attention.output), heads, config_.hidden_size,
-                {.split = Split::kInputs,
-                 .has_bias = attention.has_output_bias,
-                 .may_be_quantized = attention.may_be_quantized});
+  return linear(
+      under(attention.output), heads, config_.hidden_size,
+      {.has_bias = attention.has_output_bias, .may_be_quantized = attention.may_be_quantized});
 }
 
 ValueId StepRecorder::latent_attention(ValueId h, const LatentAttention& a) {
@@ -277,9 +271,9 @@ ValueId StepRecorder::latent_attention(ValueId h, const LatentAttention& a) {
     q = linear("self_attn.q_a_proj", h, a.query_rank, {.has_bias = a.has_bias});
     q = record_.norm("self_attn.q_a_layernorm", q, norm("self_attn.q_a_layernorm", a.query_rank));
     if (a.indexer.heads > 0 && a.selects) selected_ = selection(h, q, a);
-    q = linear("self_attn.q_b_proj", q, q_rows, {.split = Split::kOutputs});
+    q = linear("self_attn.q_b_proj", q, q_rows, {});
   } else {
-    q = linear("self_attn.q_proj", h, q_rows, {.split = Split::kOutputs});
+    q = linear("self_attn.q_proj", h, q_rows, {});
   }
   ValueId latent =
       linear("self_attn.kv_a_proj_with_mqa", h, a.rank + turning, {.has_bias = a.has_bias});
@@ -302,8 +296,7 @@ ValueId StepRecorder::latent_attention(ValueId h, const LatentAttention& a) {
   if (a.indexer.heads > 0) attention.selected = selected_;
   const ValueId heads =
       record_.latent_attention("self_attn", "self_attn.kv_b_proj", q, latent, attention);
-  return linear("self_attn.o_proj", heads, config_.hidden_size,
-                {.split = Split::kInputs, .has_bias = a.has_bias});
+  return linear("self_attn.o_proj", heads, config_.hidden_size, {.has_bias = a.has_bias});
 }
 
 ValueId StepRecorder::selection(ValueId h, ValueId rank, const LatentAttention& a) {
@@ -330,7 +323,6 @@ LatentWeights StepRecorder::latent_weights(std::string_view name, const LatentAt
   TensorSpec spec = {.name = in_layer(name),
                      .rows = a.heads * (a.nope + a.value),
                      .cols = a.rank,
-                     .split = Split::kOutputs,
                      .may_be_quantized = true,
                      .latent = {a.heads, a.nope, a.value}};
   LatentWeights both = {.keys = {a.heads * a.rank, a.nope, 0, nullptr},
@@ -343,20 +335,19 @@ LatentWeights StepRecorder::latent_weights(std::string_view name, const LatentAt
 void StepRecorder::read_input(ValueId h, std::string_view prefix, const MixerInput& input,
                               bool has_bias) {
   const auto under = [&](std::string_view name) { return fmt::format("{}{}", prefix, name); };
-  Linear linear_of = {
-      .split = Split::kOutputs, .has_bias = has_bias, .may_be_quantized = input.may_be_quantized};
+  Linear linear_of = {.has_bias = has_bias, .may_be_quantized = input.may_be_quantized};
   for (const auto& [name, rows] : input.parts) linear_of.parts.push_back({under(name), rows});
   *input.value = linear(under(input.name), h, input.rows, linear_of);
 }
 
 ValueId StepRecorder::mixer_output(std::string_view prefix, ValueId mixed, bool has_bias) {
   return linear(fmt::format("{}out_proj", prefix), mixed, config_.hidden_size,
-                {.split = Split::kInputs, .has_bias = has_bias});
+                {.has_bias = has_bias});
 }
 
 ValueId StepRecorder::gated_block(ValueId h, const GatedBlock& block) {
   const auto under = [&](std::string_view name) { return block.prefix + std::string(name); };
-  const Linear up = {.split = Split::kOutputs, .has_bias = block.has_bias};
+  const Linear up = {.has_bias = block.has_bias};
   ValueId inner = kNoValue;
   if (is_gated(block.gate)) {
     const std::string name = under(block.joined);
@@ -368,8 +359,7 @@ ValueId StepRecorder::gated_block(ValueId h, const GatedBlock& block) {
     const std::string name = under(block.up);
     inner = record_.linear(name, h, matrix(name, block.inner, record_.cols(h), up), true);
   }
-  return linear(under(block.down), inner, config_.hidden_size,
-                {.split = Split::kInputs, .has_bias = block.has_bias});
+  return linear(under(block.down), inner, config_.hidden_size, {.has_bias = block.has_bias});
 }
 
 ValueId StepRecorder::mixture(ValueId h, const Mixture& mixture) {

@@ -99,7 +99,6 @@ class StepRecorder {
   std::string in_layer(std::string_view name) const { return prefix_ + std::string(name); }
 
   struct Linear {
-    Split split = Split::kNone;
     bool has_bias = false;
     bool may_be_quantized = true;
     std::vector<PartSpec> parts = {};  // with names in the layer

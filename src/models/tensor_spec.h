@@ -20,10 +20,6 @@ namespace subbyte {
 
 struct ModelConfig;
 
-/// The side of a matrix that ranks of tensor parallelism may divide: each has some of the outputs,
-/// or some of the inputs and a part of every sum.
-enum class Split : uint8_t { kNone, kOutputs, kInputs };
-
 /// How published checkpoints of a family hold the experts of a layer. Both ways of either are read:
 /// which one a file has is seen by its names.
 enum class ExpertLayout : uint8_t {
@@ -62,7 +58,6 @@ struct TensorSpec {
   int64_t cols = 0;     // inputs, or taps; 0 for norms and vectors
   int64_t experts = 0;  // each with such a matrix; 0: one matrix
   ExpertUse use = {};   // of these
-  Split split = Split::kNone;
   bool may_be_quantized = false;
   bool has_bias = false;
   std::vector<PartSpec> parts = {};  // empty, or at least two

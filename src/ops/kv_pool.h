@@ -68,6 +68,8 @@ inline KvShape kv_shape(const CacheGroup& group, Element type) {
 class KvMemory {
  public:
   virtual ~KvMemory() = default;
+  /// The memory of one rank, where each has heads of its own (src/parallel/).
+  virtual KvMemory& of_rank(int) { return *this; }
   /// Copies the first `positions` positions of a page, all layers and heads.
   virtual void copy_page(int32_t from, int32_t to, int64_t positions) = 0;
 };

@@ -34,6 +34,11 @@ Op Recorder::op_of(std::string name, Operation operation) {
   return op;
 }
 
+void Recorder::append(std::string_view name, Operation operation) {
+  has_logits_ = std::holds_alternative<LogitsOp>(operation);
+  plan_.ops.push_back(op_of(prefix_ + std::string(name), std::move(operation)));
+}
+
 void Recorder::read(Op& op, const Operand& operand) {
   const ValueId id = operand.value;
   if (operand.cols != Operand::kAnyCols) expect(op.name, operand.what, operand.cols, cols(id));
@@ -231,7 +236,6 @@ void Recorder::logits(std::string_view name, ValueId x, const Weight& head, floa
          is_of_head ? 0 : 1);
   const ValueId logits = add(name, LinearOp{.x = x, .weight = head, .type = ValueType::kFloat});
   append(std::string(name) + ".logits", LogitsOp{logits, factor, cap});
-  has_logits_ = true;
 }
 
 Result<StepPlan> Recorder::finish() && {

@@ -117,6 +117,13 @@ class Recorder {
   void logits(std::string_view name, ValueId x, const Weight& head, float factor = 1,
               float cap = 0);
 
+  /// An operation of a plan that is recorded again in another form: its results are next_value()
+  /// and those after it, and its place in the cache is of the layout that the plan is given.
+  void append(std::string_view name, Operation operation);
+  /// The one that the next result is.
+  ValueId next_value() const { return static_cast<ValueId>(plan_.values.size()); }
+  void set_cache(CacheLayout layout) { plan_.cache = std::move(layout); }
+
   /// Code plan.shape where operands do not fit, or no logits end the plan.
   Result<StepPlan> finish() &&;
 
@@ -135,8 +142,6 @@ class Recorder {
     append(name, op);
     return op.y;
   }
-  /// The one that the next result is.
-  ValueId next_value() const { return static_cast<ValueId>(plan_.values.size()); }
   /// One more layer that keeps what `group` says, among those that keep the same.
   CacheSlot add_to_cache(CacheGroup group);
   /// Counts a reader of keys and values; refuses those that no layer before has stored, or of
@@ -145,9 +150,6 @@ class Recorder {
   Angles angles_of(const std::shared_ptr<const Rope>& rope);
   /// With what it reads and writes, and values for its results.
   Op op_of(std::string name, Operation operation);
-  void append(std::string_view name, Operation operation) {
-    plan_.ops.push_back(op_of(prefix_ + std::string(name), std::move(operation)));
-  }
   void read(Op& op, const Operand& operand);
   void write(Op& op, const Operand& result, const Operands& all);
   /// Keeps the first error.

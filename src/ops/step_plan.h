@@ -26,7 +26,9 @@
 #include "base/routing.h"
 #include "ops/attention.h"
 #include "ops/cache_layout.h"
+#include "ops/columns.h"
 #include "ops/delta_net.h"
+#include "ops/exchange.h"
 #include "ops/mamba.h"
 #include "ops/operand.h"
 #include "ops/rope.h"
@@ -267,14 +269,11 @@ struct ExpertsOp {
 
 /// y = some columns of x, range after range.
 struct ColumnsOp {
-  struct Range {
-    int64_t first = 0;
-    int64_t count = 0;
-  };
+  using Range = ColumnRange;
 
   ValueId y = kNoValue;
   ValueId x = kNoValue;
-  std::vector<Range> ranges;
+  Columns ranges;
 
   Operands operands() const;
   std::string text() const { return "columns"; }
@@ -342,6 +341,8 @@ struct LogitsOp {
   ROW(DeltaNetOp)               \
   ROW(ShortConvOp)              \
   ROW(MambaOp)                  \
+  ROW(AllReduceOp)              \
+  ROW(AllGatherOp)              \
   ROW(LogitsOp)
 
 template <class, class... Kinds>

@@ -1,0 +1,26 @@
+#pragma once
+// Several machines as one: each is a rank that has a part of every weight and of the cache, and all
+// run the same steps at once (tensor parallelism).
+//
+//   upload      keeps the weights
+//   compile     says what each rank has of a step (division.h), gives each its parts and its plan,
+//               and lets go of the whole
+//   a step      is submitted to all ranks, each on a thread of its own; the results of rank 0 are
+//               those of all
+//
+// Sequences, their pages and all that knows of them are those of the whole; each rank has memory of
+// its own for the heads that it keeps, with the same tables of pages.
+
+#include <memory>
+#include <vector>
+
+#include "ops/backend.h"
+
+namespace subbyte {
+
+/// `ranks` are of one kind, made with exchanges of one group, rank i at index i. `host` is for work
+/// beside the operations.
+std::unique_ptr<Backend> make_group_backend(std::vector<std::unique_ptr<Backend>> ranks,
+                                            std::shared_ptr<Executor> host);
+
+}  // namespace subbyte
