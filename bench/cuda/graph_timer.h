@@ -15,7 +15,7 @@ namespace subbyte::bench {
 inline void must(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   std::fprintf(stderr, "subbyte_gpu_bench: %s: %s\n", what, cudaGetErrorString(error));
-  std::exit(1);
+  std::_Exit(1);  // other threads may be at work
 }
 
 /// Microseconds of one of `calls` launches, each made by launch(i): the median of `replays` replays

@@ -1,0 +1,157 @@
+#pragma once
+// What kernels of ranks say to each other: words with their round in them, and flags.
+
+#include "kernels/cuda/common/elements.cuh"
+#include "kernels/cuda/exchange/peer_group.h"
+
+namespace subbyte::cuda {
+
+/// Eight bytes of numbers: two of f32, or four of 16 bits.
+using Numbers8 = uint2;
+
+__device__ __forceinline__ void send_word(uint4* to, const Numbers8& numbers, uint32_t round) {
+  const uint64_t tag = uint64_t{round} << 32;
+  asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(to), "l"(tag | numbers.x),
+               "l"(tag | numbers.y)
+               : "memory");
+}
+
+/// Reads a word, of which each half is written at once; whether it is of that round.
+__device__ __forceinline__ bool receive_word(const uint4* from, uint32_t round, Numbers8& numbers) {
+  uint64_t first;
+  uint64_t second;
+  asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
+               : "=l"(first), "=l"(second)
+               : "l"(from)
+               : "memory");
+  numbers = {static_cast<uint32_t>(first), static_cast<uint32_t>(second)};
+  return first >> 32 == round && second >> 32 == round;
+}
+
+/// All that the thread's CTA has written before a barrier is seen by who sees the flag.
+__device__ __forceinline__ void st_release_sys(uint32_t* to, uint32_t value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+__device__ __forceinline__ uint32_t ld_acquire_sys(const uint32_t* from) {
+  uint32_t value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ uint64_t global_nanoseconds() {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+}
+
+/// The rounds of a CTA, and what it waits for.
+class PeerRounds {
+ public:
+  /// `counter` of its CTA in the memory of the rank.
+  __device__ PeerRounds(const PeerGroup& group, int counter)
+      : counters_(reinterpret_cast<uint32_t*>(group.memory[group.rank])), counter_(counter) {
+    round_ = counters_[counter];
+    lost_ = *lost_word() != 0;
+  }
+
+  /// The round that begins.
+  __device__ uint32_t next() { return ++round_; }
+
+  /// Calls `arrived` until it returns true. Gives up after kPatience, and from then on at once, in
+  /// this kernel and in those after it.
+  template <class Arrived>
+  __device__ void wait(Arrived arrived) {
+    uint64_t end = 0;
+    for (uint32_t polls = 1; !arrived() && !lost_; ++polls) {
+      if (polls % kPollsPerLook != 0) continue;
+      const uint64_t now = global_nanoseconds();
+      if (end == 0) end = now + kPatience;
+      if (now < end) continue;
+      *lost_word() = 1;
+      lost_ = true;
+    }
+  }
+
+  /// After a barrier since all threads have begun.
+  __device__ void keep() const { counters_[counter_] = round_; }
+
+ private:
+  static constexpr uint64_t kPatience = 8'000'000'000;  // nanoseconds
+  static constexpr uint32_t kPollsPerLook = 4096;
+
+  __device__ volatile uint32_t* lost_word() const { return counters_ + PeerLayout::kLost / 4; }
+
+  uint32_t* counters_;
+  int counter_;
+  uint32_t round_;
+  bool lost_;
+};
+
+/// The words of a CTA, of the rank's own memory and of that of others.
+template <int kRanks>
+struct WordExchange {
+  const PeerGroup& group;
+  int cta;
+  uint32_t round;
+
+  /// Sends a word to all others.
+  __device__ void send(int word, const Numbers8& numbers) const {
+#pragma unroll
+    for (int step = 1; step < kRanks; ++step) {
+      const int to = (group.rank + step) % kRanks;
+      send_word(words(to, group.rank) + word, numbers, round);
+    }
+  }
+
+  /// Receives that word of all others; `numbers` has the rank's own one.
+  __device__ void receive(PeerRounds& rounds, int word, Numbers8 (&numbers)[kRanks]) const {
+    rounds.wait([&] {
+      bool all = true;
+#pragma unroll
+      for (int from = 0; from < kRanks; ++from) {
+        if (from == group.rank) continue;
+        all &= receive_word(words(group.rank, from) + word, round, numbers[from]);
+      }
+      return all;
+    });
+  }
+
+ private:
+  __device__ uint4* words(int of, int from) const {
+    return reinterpret_cast<uint4*>(group.memory[of] + PeerLayout::words(round, cta, from, kRanks));
+  }
+};
+
+/// Adds eight bytes of numbers of a rank: of f32 the first two sums are used.
+__device__ __forceinline__ void add_numbers(Element element, const Numbers8& numbers, bool is_first,
+                                            float (&sums)[4]) {
+  float values[4] = {};
+  if (element == Element::kF32) {
+    values[0] = __uint_as_float(numbers.x);
+    values[1] = __uint_as_float(numbers.y);
+  } else {
+    values[0] = to_float(element, static_cast<uint16_t>(numbers.x));
+    values[1] = to_float(element, static_cast<uint16_t>(numbers.x >> 16));
+    values[2] = to_float(element, static_cast<uint16_t>(numbers.y));
+    values[3] = to_float(element, static_cast<uint16_t>(numbers.y >> 16));
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sums[i] = is_first ? values[i] : sums[i] + values[i];
+}
+
+__device__ __forceinline__ Numbers8 rounded_numbers(Element element, const float (&sums)[4]) {
+  if (element == Element::kF32) return {__float_as_uint(sums[0]), __float_as_uint(sums[1])};
+  return {pack_x2(element, sums[0], sums[1]), pack_x2(element, sums[2], sums[3])};
+}
+
+/// The sum of what ranks have, in their order, rounded.
+template <int kRanks>
+__device__ __forceinline__ Numbers8 sum_of_ranks(Element element,
+                                                 const Numbers8 (&numbers)[kRanks]) {
+  float sums[4] = {};
+#pragma unroll
+  for (int rank = 0; rank < kRanks; ++rank) add_numbers(element, numbers[rank], rank == 0, sums);
+  return rounded_numbers(element, sums);
+}
+
+}  // namespace subbyte::cuda

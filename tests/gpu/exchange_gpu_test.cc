@@ -1,0 +1,176 @@
+// Sums over the GPUs of this machine, each of which is a rank on a thread of its own.
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/cuda/exchange/peer_sum.h"
+#include "ops_gpu.h"
+
+namespace subbyte::testing {
+namespace {
+
+using Numbers = std::vector<float>;
+
+int num_gpus() {
+  int gpus = 0;
+  return cudaGetDeviceCount(&gpus) == cudaSuccess ? gpus : 0;
+}
+
+class GpuExchange : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const int ranks = std::min(num_gpus(), cuda::PeerGroup::kMaxRanks);
+    if (ranks < 2) GTEST_SKIP() << "one GPU: sums over ranks take two at least";
+    std::vector<int> devices;
+    for (int i = 0; i < ranks; ++i) devices.push_back(i);
+    auto connected = cuda::PeerMemory::connect(devices);
+    if (!connected.ok()) GTEST_SKIP() << connected.error().message;
+    memory_ = std::move(connected).value();
+    ranks_ = ranks;
+  }
+
+  /// Calls work(rank, stream) on a thread for each GPU.
+  void on_all(const std::function<void(int rank, cudaStream_t stream)>& work) const {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      threads.emplace_back([&work, rank] {
+        expect_ok(cudaSetDevice(rank));
+        cudaStream_t stream = nullptr;
+        expect_ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        work(rank, stream);
+        expect_ok(cudaStreamSynchronize(stream));
+        expect_ok(cudaStreamDestroy(stream));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  Numbers numbers_of(int rank, int64_t size, Element element) const {
+    return rounded(normals(size, 3, 50 + rank), element);
+  }
+  /// The sums in the order of ranks, rounded once.
+  Numbers sums(int64_t size, Element element) const {
+    Numbers sums = numbers_of(0, size, element);
+    for (int rank = 1; rank < ranks_; ++rank) {
+      const Numbers more = numbers_of(rank, size, element);
+      for (int64_t i = 0; i < size; ++i) sums[i] += more[i];
+    }
+    return rounded(sums, element);
+  }
+
+  std::unique_ptr<cuda::PeerMemory> memory_;
+  int ranks_ = 0;
+};
+
+TEST_F(GpuExchange, sums_are_those_in_the_order_of_ranks_on_all_gpus) {
+  for (const Element element : kElements) {
+    for (const int64_t size : {8, 1000, 4096, 65544, 100000, 1 << 20, 5000008}) {
+      const Numbers expected = sums(size, element);
+      on_all([&](int rank, cudaStream_t stream) {
+        const DeviceNumbers x(numbers_of(rank, size, element), element);
+        cuda::PeerSumCall call;
+        call.x = call.y = x.data();
+        call.size = size;
+        call.element = element;
+        ASSERT_TRUE(cuda::serves_peer_sum(call));
+        cuda::run_peer_sum(call, memory_->of_rank(rank), stream);
+        expect_ok(cudaStreamSynchronize(stream));
+        EXPECT_EQ(x.read(), expected) << size << " " << name_of(element) << " rank " << rank;
+      });
+    }
+  }
+}
+
+TEST_F(GpuExchange, replays_of_a_graph_sum_what_is_there) {
+  on_all([&](int rank, cudaStream_t stream) {
+    constexpr int64_t kSizes[] = {4096, 1 << 18};
+    const DeviceNumbers x(Numbers(kSizes[1], 1.0f), Element::kF32);
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    expect_ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    for (const int64_t size : kSizes) {
+      cuda::PeerSumCall call;
+      call.x = call.y = x.data();
+      call.size = size;
+      call.element = Element::kF32;
+      cuda::run_peer_sum(call, memory_->of_rank(rank), stream);
+    }
+    expect_ok(cudaStreamEndCapture(stream, &graph));
+    expect_ok(cudaGraphInstantiate(&executable, graph, 0));
+    for (int replay = 0; replay < 3; ++replay) expect_ok(cudaGraphLaunch(executable, stream));
+    expect_ok(cudaStreamSynchronize(stream));
+    const auto ranks = static_cast<float>(ranks_);
+    const Numbers found = x.read();
+    EXPECT_EQ(found.front(), std::pow(ranks, 6.0f));
+    EXPECT_EQ(found.back(), std::pow(ranks, 3.0f));
+    expect_ok(cudaGraphExecDestroy(executable));
+    expect_ok(cudaGraphDestroy(graph));
+  });
+}
+
+TEST_F(GpuExchange, a_sum_joined_with_a_norm_gives_the_bits_of_both) {
+  for (const Element element : kHalves) {
+    for (const int64_t cols : {64, 4096, 5120, 8192}) {
+      for (const int64_t rows : {1, 7, 100}) {
+        on_all([&](int rank, cudaStream_t stream) {
+          const DeviceNumbers delta(numbers_of(rank, rows * cols, element), element);
+          const DeviceNumbers weight(normals(cols, 1, 60), Element::kF32);
+          Numbers results[2][2];
+          for (const bool is_joined : {false, true}) {
+            const DeviceNumbers x(normals(rows * cols, 2, 61), Element::kF32);
+            const DeviceNumbers y(Numbers(rows * cols), element);
+            const DeviceNumbers sum(Numbers(rows * cols), element);
+            cuda::AddNormCall call;
+            call.y = y.data();
+            call.x = reinterpret_cast<float*>(x.data());
+            call.delta = is_joined ? delta.data() : sum.data();
+            call.weight = reinterpret_cast<const float*>(weight.data());
+            call.num_rows = rows;
+            call.cols = cols;
+            call.eps = 1e-6f;
+            call.factor = 0.5f;
+            call.element = element;
+            const cuda::PeerGroup group = memory_->of_rank(rank);
+            if (is_joined) {
+              ASSERT_TRUE(cuda::serves_peer_sum_norm(call));
+              cuda::run_peer_sum_norm(call, group, stream);
+            } else {
+              cuda::run_peer_sum({sum.data(), delta.data(), rows * cols, element}, group, stream);
+              cuda::run_add_norm(call, stream);
+            }
+            expect_ok(cudaStreamSynchronize(stream));
+            results[is_joined][0] = x.read();
+            results[is_joined][1] = y.read();
+          }
+          EXPECT_EQ(results[0][0], results[1][0]) << rows << " x " << cols;
+          EXPECT_EQ(results[0][1], results[1][1]) << rows << " x " << cols;
+        });
+      }
+    }
+  }
+}
+
+TEST_F(GpuExchange, a_rank_that_does_not_come_is_lost_after_some_seconds) {
+  on_all([&](int rank, cudaStream_t stream) {
+    if (rank == 1) return;
+    const DeviceNumbers x(Numbers(4096), Element::kF16);
+    for (int call = 0; call < 3; ++call) {
+      cuda::run_peer_sum({x.data(), x.data(), 4096, Element::kF16}, memory_->of_rank(rank), stream);
+    }
+    expect_ok(cudaStreamSynchronize(stream));
+    EXPECT_EQ(memory_->check(rank).error().code, "exchange.lost");
+  });
+  EXPECT_TRUE(memory_->check(1).ok());
+}
+
+}  // namespace
+}  // namespace subbyte::testing
