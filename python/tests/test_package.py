@@ -102,7 +102,8 @@ def test_python_m_subbyte_is_the_program(tmp_path: Path) -> None:
 #: Pages with blocks of Python that run here, and something that they print.
 PAGES = {"docs/python.md": "model.not_found", "README.md": " "}
 #: Those whose blocks another test runs, with a package that is not here.
-OTHER_PAGES = {"docs/torch.md": "python/tests/torch/test_manual.py"}
+OTHER_PAGES = {"docs/cluster.md": "tests/cluster/ray_manual_test.py",
+               "docs/torch.md": "python/tests/torch/test_manual.py"}
 
 
 def blocks_of(page: Path) -> list[str]:

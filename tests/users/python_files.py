@@ -1,5 +1,5 @@
-"""Public names of modules that cannot be imported without torch, transformers or vLLM: from the
-files of the package as it is installed."""
+"""Public names of modules that cannot be imported without torch, transformers, vLLM or Ray: from
+the files of the package as it is installed."""
 from __future__ import annotations
 
 import ast

@@ -13,8 +13,8 @@ from types import ModuleType
 import python_files
 from kept import Texts, as_text
 
-# Without what these need they cannot be imported.
-NEED_TORCH = ("awq_ext", "bitsandbytes", "flashinfer", "torch", "transformers", "vllm")
+# Without what these need, torch or Ray, they cannot be imported.
+NEED_OTHERS = ("awq_ext", "bitsandbytes", "flashinfer", "ray", "torch", "transformers", "vllm")
 
 
 def signature(thing: object) -> str:
@@ -80,7 +80,7 @@ def texts(build: Path) -> Texts:
     package = importlib.import_module("subbyte")
     lines: list[str] = []
     for name in modules(package):
-        if name in NEED_TORCH:
+        if name in NEED_OTHERS:
             lines += python_files.texts_of(Path(package.__file__).parent, name)
         else:
             lines += described(importlib.import_module(f"subbyte.{name}"))

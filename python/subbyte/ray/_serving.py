@@ -1,0 +1,258 @@
+"""The application of Ray Serve: replicas that are `subbyte serve`, and what passes requests on.
+
+    client -> proxy of Ray -> Ingress -> router of Ray -> Replica -> subbyte serve
+
+Annotations are no texts here, as Ray reads that of application().
+"""
+import asyncio
+import json
+import os
+import shlex
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.config import AutoscalingConfig, RequestRouterConfig
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
+from ray.serve.schema import LoggingConfig
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from ._paths import absolute
+from ._routing import routing_key
+from ._server import Server
+
+#: A name of a conversation chooses a place on a ring, and the ring the order of the replicas.
+ROUTER = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
+#: How often a request is passed on whose answer does not begin, and the first pause in seconds.
+TRIES = 4
+FIRST_PAUSE = 0.1
+HEALTH_SECONDS = 10
+MAX_PASSED_ON = 100_000  # requests at one ingress
+#: Fields that are about one connection, or that are made anew.
+OF_CONNECTION = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te",
+                 "trailer", "transfer-encoding", "upgrade", "content-length", "expect"}
+#: Paths that one replica would answer as if it were all.
+OF_ONE_REPLICA = {"/reset_prefix_cache"}
+
+
+class Settings(BaseModel):
+    """What an application is made of."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str = Field(description="directory, file or org/name, on every machine")
+    options: str = Field("", description="further ones of `subbyte serve`, as a shell has them")
+    program: str = Field("", description="run instead of the program of the package")
+    replicas: PositiveInt = Field(1, description="at least so many")
+    max_replicas: int = Field(0, description="at most so many, where that is more")
+    target_requests: PositiveFloat = Field(
+        8, description="in progress for each replica, which their number aims at")
+    max_requests: PositiveInt = Field(
+        16, description="in progress at one replica; further ones go to the next of their order")
+    cpus: PositiveFloat = Field(1, description="processors of each replica")
+    gpus: float = Field(0, description="GPUs of each replica")
+    ingresses: PositiveInt = Field(1, description="processes that pass requests on")
+    up_seconds: float = Field(30, description="of long queues before there are more replicas")
+    down_seconds: float = Field(600, description="of short queues before there are fewer")
+    drain_seconds: PositiveFloat = Field(
+        30, description="that answers have to end in where a replica is taken away")
+
+
+def program_words(settings: Settings) -> list[str]:
+    """The program and its first arguments."""
+    return shlex.split(settings.program) or [sys.executable, "-m", "subbyte"]
+
+
+def serve_options(settings: Settings) -> list[str]:
+    """Options of the program: as many threads as processors where nothing else is said."""
+    options = shlex.split(settings.options)
+    if not settings.gpus and not {"-t", "--threads"} & set(options):
+        options = ["--threads", str(max(1, int(settings.cpus))), *options]
+    return options
+
+
+@dataclass(frozen=True)
+class Question:
+    """A request as it goes to a replica."""
+
+    method: str
+    path: str
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The head of an answer and its body, or the first bytes of one that comes as a stream."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether more bytes follow."""
+        return any(name.lower() == "content-type" and value.startswith("text/event-stream")
+                   for name, value in self.headers)
+
+
+class Replica:
+    """A `subbyte serve`. Where it ends, this process ends, and Ray starts another one."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Starts it and waits until the model is loaded. Raises RuntimeError where it is not."""
+        self._name = serve.get_replica_context().replica_id.unique_id
+        self._drain_seconds = settings.drain_seconds
+        self._session: aiohttp.ClientSession | None = None
+        self._server = Server(program_words(settings), settings.model, serve_options(settings),
+                              lambda code: os._exit(1))
+
+    async def answer(self, question: Question) -> AsyncIterator[Answer | bytes]:
+        """Asks the server; an Answer comes first, and then the other bytes of a stream."""
+        async with self._client().request(
+                question.method, self._server.address + question.path, headers=question.headers,
+                data=question.body or None, allow_redirects=False) as response:
+            headers = [(name, value) for name, value in response.headers.items()
+                       if name.lower() not in OF_CONNECTION]
+            answer = Answer(response.status, [*headers, ("x-subbyte-replica", self._name)], b"")
+            if not answer.is_stream:
+                yield Answer(answer.status, answer.headers, await response.read())
+                return
+            yield Answer(answer.status, answer.headers, await response.content.readany())
+            async for part in response.content.iter_any():
+                yield part
+
+    async def check_health(self) -> None:
+        """Raises where the server does not answer, or says that it has failed."""
+        async with self._client().get(self._server.address + "/health",
+                                      timeout=aiohttp.ClientTimeout(HEALTH_SECONDS)) as response:
+            response.raise_for_status()
+
+    def server_pid(self) -> int:
+        """The id of the server's process."""
+        return self._server.pid
+
+    def __del__(self) -> None:
+        """Ends the server; Ray calls this when nothing is in progress any more."""
+        if hasattr(self, "_server"):
+            self._server.stop(self._drain_seconds)
+
+    def _client(self) -> aiohttp.ClientSession:
+        """Connections to the server, which wait for as long as it does."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0), auto_decompress=False,
+                timeout=aiohttp.ClientTimeout(total=None))
+        return self._session
+
+
+class Ingress:
+    """Passes requests on to replicas, and once more where one is lost before it answers."""
+
+    def __init__(self, replicas: DeploymentHandle) -> None:
+        """Takes the replicas of the application."""
+        self._replicas = replicas.options(method_name="answer", stream=True)
+
+    async def __call__(self, request: Request) -> Response:
+        """Answers a request of HTTP."""
+        if request.url.path in OF_ONE_REPLICA:
+            return problem(501, f"{request.url.path} would reach one replica of several")
+        body = await request.body()
+        handle = self._replicas.options(session_id=routing_key(request.headers, body))
+        target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        headers = [(name, value) for name, value in request.headers.items()
+                   if name not in OF_CONNECTION]
+        try:
+            answer, rest = await begin(handle, Question(request.method, target, headers, body))
+        except BackPressureError:
+            return problem(429, "as many requests wait as may")
+        except (RayError, DeploymentUnavailableError):
+            return problem(503, f"no replica answered in {TRIES} tries")
+        if answer.is_stream:
+            return with_headers(StreamingResponse(whole_events(answer.body, rest), answer.status),
+                                answer)
+        return with_headers(Response(answer.body, answer.status), answer)
+
+
+async def begin(handle: DeploymentHandle,
+                question: Question) -> tuple[Answer, DeploymentResponseGenerator[Any]]:
+    """Asks replicas until one answers; raises what the last of them met."""
+    for attempt in range(TRIES):
+        rest = handle.remote(question)
+        try:
+            return await anext(rest), rest
+        except RayError:
+            if attempt + 1 == TRIES:
+                raise
+        await asyncio.sleep(FIRST_PAUSE * 2**attempt)
+    raise AssertionError("unreachable")
+
+
+async def whole_events(first: bytes,
+                       rest: DeploymentResponseGenerator[Any]) -> AsyncIterator[bytes]:
+    """The events of a stream, none of which is cut; the last is an error where it is lost."""
+    kept = b""
+    part = first
+    try:
+        while True:
+            events, separator, kept = (kept + part).rpartition(b"\n\n")
+            if events:
+                yield events + separator
+            part = await anext(rest)
+    except StopAsyncIteration:
+        if kept:
+            yield kept
+    except RayError:
+        text = problem_text(503, "the replica was lost before the answer was whole")
+        yield b"data: " + text + b"\n\n"
+    finally:
+        rest.cancel()
+
+
+def with_headers(response: Response, answer: Answer) -> Response:
+    """Gives a response the fields of an answer."""
+    for name, value in answer.headers:
+        response.headers.append(name, value)
+    return response
+
+
+def problem_text(status: int, message: str) -> bytes:
+    """An error as OpenAI has it."""
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    return json.dumps({"error": {"message": message, "type": kind, "param": None,
+                                 "code": "cluster.replica"}}).encode()
+
+
+def problem(status: int, message: str) -> Response:
+    """An answer that is an error."""
+    headers = {"retry-after": "1"} if status in (429, 503) else {}
+    return Response(problem_text(status, message), status, headers, "application/json")
+
+
+def application(settings: Settings) -> serve.Application:
+    """The application, for serve.run() and for `serve run subbyte.ray:application model=...`."""
+    most = max(settings.replicas, settings.max_replicas)
+    quiet = LoggingConfig(enable_access_log=False)
+    replicas = serve.deployment(Replica).options(
+        name="replica", logging_config=quiet, max_ongoing_requests=settings.max_requests,
+        ray_actor_options={"num_cpus": settings.cpus, "num_gpus": settings.gpus},
+        autoscaling_config=AutoscalingConfig(
+            min_replicas=settings.replicas, max_replicas=most, initial_replicas=settings.replicas,
+            target_ongoing_requests=settings.target_requests,
+            upscale_delay_s=settings.up_seconds, downscale_delay_s=settings.down_seconds),
+        health_check_period_s=1, health_check_timeout_s=HEALTH_SECONDS,
+        graceful_shutdown_wait_loop_s=0.5, graceful_shutdown_timeout_s=settings.drain_seconds,
+        request_router_config=RequestRouterConfig(
+            request_router_class=ROUTER, request_router_kwargs={"num_fallback_replicas": most}))
+    ingress = serve.deployment(Ingress).options(
+        name="ingress", logging_config=quiet, num_replicas=settings.ingresses,
+        max_ongoing_requests=MAX_PASSED_ON, ray_actor_options={"num_cpus": 0})
+    there = settings.model_copy(update={"model": absolute(settings.model)})
+    return ingress.bind(replicas.bind(there))

@@ -1,0 +1,57 @@
+# ./dev cluster-test: what runs on several machines, on this one.
+
+cluster_parts=(ray kubernetes)
+
+# cluster-test [PART...]: all parts, or those named.
+command_cluster_test() {
+  local part
+  for part in "$@"; do
+    [[ " ${cluster_parts[*]} " == *" $part "* ]] ||
+      die "cluster-test: '$part' is none of ${cluster_parts[*]}"
+  done
+  (($#)) || set -- "${cluster_parts[@]}"
+  for part in "$@"; do
+    "cluster_test_$part"
+  done
+  print_phases
+  report_tests
+}
+
+# Replicas and jobs on a cluster of Ray.
+cluster_test_ray() {
+  local test
+  need_packages "${build_packages[@]}" python3-dev python3-venv
+  if ! make_python_wheel || ! install_ray; then
+    num_failed=$((num_failed + 1))
+    return
+  fi
+  for test in serve jobs manual; do
+    count_test "tests/cluster/ray_${test}_test.py" build/ray-venv/bin/python \
+      "tests/cluster/ray_${test}_test.py"
+  done
+}
+
+# Manifests beside their schemas and the program.
+cluster_test_kubernetes() {
+  build_or_end ci subbyte
+  if step "schemas in build/ray-venv" filled_venv ray-venv fill_ray; then
+    count_test "tests/cluster/kubernetes_test.py" build/ray-venv/bin/python \
+      tests/cluster/kubernetes_test.py build/ci/app/subbyte
+  else
+    num_failed=$((num_failed + 1))
+  fi
+}
+
+# What the extra of the package asks for, in build/ray-venv, and the wheel of this tree.
+install_ray() {
+  step "Ray in build/ray-venv" filled_venv ray-venv fill_ray || return 1
+  step "the wheel in build/ray-venv" pip_install build/ray-venv/bin/python --no-deps \
+    --force-reinstall build/ci/wheel/subbyte-*.whl
+}
+
+# fill_ray PYTHON
+fill_ray() {
+  local extra
+  extra=$(sed -n 's/^ray = \["\(.*\)"\]$/\1/p' pyproject.toml)
+  pip_install "$1" numpy "$extra" kubernetes-validate
+}
