@@ -34,8 +34,9 @@ def manifests() -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{file.name} {manifest['kind']}", manifest
 
 
-def of_kind(kind: str) -> dict[str, Any]:
-    [found] = [manifest for _, manifest in manifests() if manifest["kind"] == kind]
+def of_kind(kind: str, name: str = "subbyte") -> dict[str, Any]:
+    [found] = [manifest for _, manifest in manifests()
+               if manifest["kind"] == kind and manifest["metadata"]["name"] == name]
     return found
 
 
@@ -62,6 +63,23 @@ class Schemas(unittest.TestCase):
                     compared += 1
         self.assertGreaterEqual(compared, 8)
 
+    def test_groups_of_leaders_and_workers(self) -> None:
+        """Its own fields by hand, as its project publishes them in the definition of the kind
+        alone; pods by the schema of Kubernetes."""
+        group = of_kind("LeaderWorkerSet", "subbyte-ray")
+        self.assertEqual(group["apiVersion"], "leaderworkerset.x-k8s.io/v1")
+        self.assertEqual(set(group["spec"]), {"replicas", "leaderWorkerTemplate"})
+        templates = dict(group["spec"]["leaderWorkerTemplate"])
+        self.assertIn(templates.pop("restartPolicy"),
+                      {"None", "RecreateGroupOnPodRestart", "RecreateGroupAfterStart"})
+        self.assertGreater(templates.pop("size"), 1)
+        self.assertEqual(set(templates), {"leaderTemplate", "workerTemplate"})
+        for name, template in templates.items():
+            pod = {"apiVersion": "v1", "kind": "PodTemplate",
+                   "metadata": {"name": name.lower()}, "template": template}
+            for version in VERSIONS:
+                kubernetes_validate.validate(pod, version, strict=True)
+
     def test_a_mistake_is_seen(self) -> None:
         manifest = of_kind("Deployment")
         manifest["spec"]["template"]["spec"]["containers"][0]["readinesProbe"] = {}
@@ -80,11 +98,24 @@ class Program(unittest.TestCase):
     def test_options_are_there(self) -> None:
         compared = 0
         for name, _, container in containers():
-            for option in re.findall(r"--[a-z-]+", " ".join(container.get("args", []))):
+            words = " ".join(container.get("args", []))
+            if container["command"] != ["subbyte"]:
+                words = words.partition(" -- ")[2]  # of subbyte.ray serve
+            for option in re.findall(r"--[a-z-]+", words):
                 with self.subTest(name, option=option):
                     self.assertRegex(self.help, rf"(?m)(?<![\w-]){option}(?![\w-])")
                     compared += 1
-        self.assertGreaterEqual(compared, 5)
+        self.assertGreaterEqual(compared, 8)
+
+    def test_options_of_the_command_on_ray_are_there(self) -> None:
+        [words] = [" ".join(container["args"]) for _, _, container in containers()
+                   if container["name"] == "leader"]
+        options = words.partition("subbyte.ray serve")[2].partition(" -- ")[0]
+        source = (ROOT / "python/subbyte/ray/__main__.py").read_text()
+        source += (ROOT / "python/subbyte/ray/_serving.py").read_text()
+        for option in re.findall(r"--([a-z-]+)", options):
+            name = option.replace("-", "_")
+            self.assertRegex(source, rf'"--{option}"|\n    {name}: ')
 
     def test_ports_and_labels_meet(self) -> None:
         deployment, service = of_kind("Deployment"), of_kind("Service")
@@ -102,7 +133,11 @@ class Program(unittest.TestCase):
                     self.assertIn(container[probe]["httpGet"]["port"], ports, name)
             for mount in container.get("volumeMounts", []):
                 self.assertIn(mount["name"], volumes, name)
-        self.assertEqual(service["spec"]["ports"][0]["targetPort"], "http")
+        for name in ("subbyte", "subbyte-ray"):
+            self.assertEqual(of_kind("Service", name)["spec"]["ports"][0]["targetPort"], "http")
+        group = of_kind("LeaderWorkerSet", "subbyte-ray")["spec"]["leaderWorkerTemplate"]
+        self.assertEqual(of_kind("Service", "subbyte-ray")["spec"]["selector"],
+                         group["leaderTemplate"]["metadata"]["labels"])
 
     def test_a_pod_has_time_to_end(self) -> None:
         for name, pod, container in containers():
