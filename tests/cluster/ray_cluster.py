@@ -48,6 +48,7 @@ def start_ray() -> None:
 def deploy(**settings: object) -> None:
     """The application, or the same with other settings."""
     usual = {"model": str(model()), "replicas": 3, "down_seconds": 1.0,
+             "max_body_bytes": 1_000_000,
              "options": "--parallel 16 --device cpu --batch-invariant --log none"}
     serve.run(application(Settings(**{**usual, **settings})), name="subbyte")
 

@@ -109,6 +109,7 @@ class Answers(unittest.TestCase):
         self.assertEqual(ask(None, "GET", "/health", Host="evil.example").status, 403)
         self.assertEqual(ask(question("a"), Origin="https://evil").status, 403)
         self.assertEqual(ask(None, path="/reset_prefix_cache").status, 501)
+        self.assertEqual(ask("x" * 1_000_001).status, 413)
 
     def test_other_paths(self) -> None:
         self.assertEqual(ask(None, "GET", "/ready").status, 200)

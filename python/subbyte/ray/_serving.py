@@ -37,7 +37,7 @@ HEALTH_SECONDS = 10
 MAX_PASSED_ON = 100_000  # requests at one ingress
 #: Fields that are about one connection, or that are made anew.
 OF_CONNECTION = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te",
-                 "trailer", "transfer-encoding", "upgrade", "content-length", "expect"}
+                 "trailer", "transfer-encoding", "upgrade", "content-length", "expect", "date"}
 #: Paths that one replica would answer as if it were all.
 OF_ONE_REPLICA = {"/reset_prefix_cache"}
 
@@ -58,6 +58,7 @@ class Settings(BaseModel):
         16, description="in progress at one replica; further ones go to the next of their order")
     cpus: PositiveFloat = Field(1, description="processors of each replica")
     gpus: float = Field(0, description="GPUs of each replica")
+    max_body_bytes: PositiveInt = Field(32 << 20, description="of a request; then 413")
     ingresses: PositiveInt = Field(1, description="processes that pass requests on")
     up_seconds: float = Field(30, description="of long queues before there are more replicas")
     down_seconds: float = Field(600, description="of short queues before there are fewer")
@@ -72,7 +73,7 @@ def program_words(settings: Settings) -> list[str]:
 
 def serve_options(settings: Settings) -> list[str]:
     """Options of the program: as many threads as processors where nothing else is said."""
-    options = shlex.split(settings.options)
+    options = ["--max-body-bytes", str(settings.max_body_bytes), *shlex.split(settings.options)]
     if not settings.gpus and not {"-t", "--threads"} & set(options):
         options = ["--threads", str(max(1, int(settings.cpus))), *options]
     return options
@@ -156,15 +157,21 @@ class Replica:
 class Ingress:
     """Passes requests on to replicas, and once more where one is lost before it answers."""
 
-    def __init__(self, replicas: DeploymentHandle) -> None:
-        """Takes the replicas of the application."""
+    def __init__(self, replicas: DeploymentHandle, max_body_bytes: int) -> None:
+        """Takes the replicas of the application, and the limit of bodies."""
         self._replicas = replicas.options(method_name="answer", stream=True)
+        self._max_body_bytes = max_body_bytes
 
     async def __call__(self, request: Request) -> Response:
         """Answers a request of HTTP."""
         if request.url.path in OF_ONE_REPLICA:
             return problem(501, f"{request.url.path} would reach one replica of several")
-        body = await request.body()
+        read = bytearray()
+        async for part in request.stream():
+            read += part
+            if len(read) > self._max_body_bytes:
+                return problem(413, f"the body has more than {self._max_body_bytes} bytes")
+        body = bytes(read)
         handle = self._replicas.options(session_id=routing_key(request.headers, body))
         target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         headers = [(name, value) for name, value in request.headers.items()
@@ -255,4 +262,4 @@ def application(settings: Settings) -> serve.Application:
         name="ingress", logging_config=quiet, num_replicas=settings.ingresses,
         max_ongoing_requests=MAX_PASSED_ON, ray_actor_options={"num_cpus": 0})
     there = settings.model_copy(update={"model": absolute(settings.model)})
-    return ingress.bind(replicas.bind(there))
+    return ingress.bind(replicas.bind(there), settings.max_body_bytes)
