@@ -35,7 +35,8 @@ KINDS = {
 GGUF_ROW = re.compile(r'\{(?:\.name = )?"([\w.]+)",\s*(?:\.key = )?"(\w+)"(?:, "([^"]*)")?[^}]*\}')
 GGUF_LIST = re.compile(r"GgufKeyRule (k\w+)\[\] = \{(.*?)\n\};", re.DOTALL)
 GGUF_COPIED = re.compile(r"copy\((k\w+), all")  # into a longer list
-GGUF_CALL = re.compile(r'gguf_of\("([\w-]+)"')  # a row with kGgufKeys
+# Rows by a function, with kGgufKeys or with kLatentGgufKeys.
+GGUF_CALL = re.compile(r'\b(latent_)?gguf(?:_of)?\("([\w-]+)"')
 GGUF_ARCHITECTURE = re.compile(r'\{\s*\.name = "([\w-]+)",(?:(?!\.name = ).)*?\.keys = (k\w+)',
                                re.DOTALL)
 # Lists that families share.
@@ -135,7 +136,8 @@ def gguf_rows_of(file):
     source = file.read_text()
     names = {}
     found = GGUF_ARCHITECTURE.findall(source)
-    found += [(architecture, "kGgufKeys") for architecture in GGUF_CALL.findall(source)]
+    found += [(architecture, "kLatentGgufKeys" if of_latents else "kGgufKeys")
+              for of_latents, architecture in GGUF_CALL.findall(source)]
     for architecture, keys in found:
         for used in [keys, *GGUF_COPIED.findall(source)]:
             if architecture not in names.setdefault(used, []):

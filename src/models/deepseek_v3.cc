@@ -50,21 +50,10 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
   return {};
 }
 
-constexpr GgufArchitecture kGguf[] = {{.name = "deepseek2",
-                                       .model_type = "deepseek_v3",
-                                       .keys = kLatentGgufKeys,
-                                       .tensors = kLatentGgufTensors,
-                                       .complete = complete_gguf,
-                                       .add_keys = add_latent_gguf_keys,
-                                       .yarn_log = kLatentYarnLog},
-                                      {.name = "deepseek2",
-                                       .model_type = "deepseek_v2",
-                                       .keys = kLatentGgufKeys,
-                                       .tensors = kLatentGgufTensors,
-                                       .complete = complete_gguf,
-                                       .add_keys = add_latent_gguf_keys,
-                                       .yarn_log = kLatentYarnLog,
-                                       .is_written_only = true}};
+constexpr GgufArchitecture kGguf[] = {
+    latent_gguf("deepseek2", "deepseek_v3", complete_gguf),
+    latent_gguf("deepseek2", "deepseek_v2", complete_gguf, true),
+};
 
 constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("deepseek_v2", "num_experts", kComputed, "", "n_routed_experts"),

@@ -29,14 +29,8 @@ Status complete_gguf(const GgufModel& model, json::Value& config) {
   return {};
 }
 
-constexpr GgufArchitecture kGguf[] = {{.name = "deepseek2",
-                                       .model_type = "glm4_moe_lite",
-                                       .keys = kLatentGgufKeys,
-                                       .tensors = kLatentGgufTensors,
-                                       .complete = complete_gguf,
-                                       .add_keys = add_latent_gguf_keys,
-                                       .yarn_log = kLatentYarnLog,
-                                       .is_written_only = true}};
+constexpr GgufArchitecture kGguf[] = {
+    latent_gguf("deepseek2", "glm4_moe_lite", complete_gguf, true)};
 
 constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "mlp_layer_types", kComputed, "", "absent: dense, then sparse"),

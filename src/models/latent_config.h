@@ -101,6 +101,20 @@ Status add_latent_sizes(const GgufFile& file, json::Value& config);
 void add_latent_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model,
                           GgufKeys& keys);
 
+/// The row of an architecture without keys of its own.
+constexpr GgufArchitecture latent_gguf(std::string_view name, std::string_view model_type,
+                                       Status (*complete)(const GgufModel&, json::Value&),
+                                       bool is_written_only = false) {
+  return {.name = name,
+          .model_type = model_type,
+          .keys = kLatentGgufKeys,
+          .tensors = kLatentGgufTensors,
+          .complete = complete,
+          .add_keys = add_latent_gguf_keys,
+          .yarn_log = kLatentYarnLog,
+          .is_written_only = is_written_only};
+}
+
 /// Keys of shapes with latent attention, and of their tiny ones.
 inline constexpr ShapeKeys kLatentShape = {
     "", "", R"({"head_dim": "$none", "kv_lora_rank": 512, "qk_nope_head_dim": 128,
