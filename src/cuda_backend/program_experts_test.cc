@@ -102,10 +102,10 @@ struct Mixtures {
     return std::move(std::move(record).finish()).value();
   }
 
-  Schedule schedule(int64_t tokens = 1, bool attends = true) const {
-    constexpr ProgramLimits kLimits = {1 << 19, 1 << 20, 32, 8192};
+  Schedule schedule(int64_t tokens = 1, bool attends = true, int64_t words = 1 << 19) const {
+    const ProgramLimits limits = {words, 1 << 20, 32, 8192};
     const StepPlan of_plan = plan();
-    return schedule_programs(of_plan, assign_slots(of_plan), tokens, attends, {}, kLimits);
+    return schedule_programs(of_plan, assign_slots(of_plan), tokens, attends, {}, limits);
   }
   bool has_programs() const { return schedule().has_programs(); }
 };
@@ -143,6 +143,30 @@ TEST(ProgramExperts, all_layers_are_launches_where_one_has_no_form) {
   EXPECT_FALSE((Mixtures{.shape = {2, 1, 256, 0.125f, 0}}.has_programs())) << "long heads";
   EXPECT_FALSE(Mixtures().schedule(2).has_programs());
   EXPECT_FALSE(Mixtures().schedule(1, false).has_programs());
+}
+
+/// What the experts read of the router, and down of gate and up, has places in the program.
+bool has_places(const decltype(ScheduledProgram::ops)& ops, std::size_t router) {
+  const auto& gate_up = std::get<ProgramProduct>(ops[router + 1]);
+  return std::get<ProgramRouter>(ops[router]).result && gate_up.experts->logits && gate_up.result &&
+         std::get<ProgramProduct>(ops[router + 2]).x.tagged;
+}
+
+TEST(ProgramExperts, all_layers_are_launches_where_a_choice_has_no_place) {
+  int num_choices = 0;
+  for (int64_t words = 0; words <= 1 << 15; words += 512) {
+    for (const MachineOp& item : Mixtures().schedule(1, true, words).items) {
+      const auto* const program = std::get_if<ScheduledProgram>(&item);
+      if (program == nullptr) continue;
+      for (std::size_t i = 0; i < program->ops.size(); ++i) {
+        if (!std::holds_alternative<ProgramRouter>(program->ops[i])) continue;
+        ++num_choices;
+        ASSERT_LT(i + 2, program->ops.size()) << words;
+        EXPECT_TRUE(has_places(program->ops, i)) << words;
+      }
+    }
+  }
+  EXPECT_GT(num_choices, 0);
 }
 
 /// Each result goes to a place whose readers of before have ended.

@@ -212,14 +212,14 @@ class ProgramCutter {
       product.norm = norm;
       (sum == kNoValue ? product.y : product.residual) = sum == kNoValue ? y : sum;
       product.result = write(sum == kNoValue ? y : sum, first == 0);
-      program_->ops.emplace_back(product);
-      ++program_->num_products;
+      add_to_program(product);
       first += part.rows();
     }
     return true;
   }
 
-  /// A router and the experts after it, all three products or none.
+  /// A router and the experts after it, all three products or none; where a result of theirs has no
+  /// place in a program, the experts are launched, and with them all (schedule_programs).
   bool add_mixture(int64_t op, const LinearOp& router) {
     std::optional<ProgramMixture> mixture = tokens_ == 1 ? mixture_at(op) : std::nullopt;
     const LeftNorm* const left = left_norm(router.x);
@@ -231,8 +231,8 @@ class ProgramCutter {
     const Norm* const norm = &plan_.as<AddNormOp>(left->op)->norm;
     ProgramRouter logits = {op, mixture->router, {left->x, read(left->x)}, norm, {}};
     logits.result = write(router.y, true);
+    if (!logits.result) return false;
     program_->ops.emplace_back(logits);
-
     ProgramProduct gate_up;
     gate_up.op = op + 1;
     gate_up.experts = mixture->gate_up;
@@ -243,7 +243,8 @@ class ProgramCutter {
     gate_up.experts->logits = tensors_.also_read(key_of(router.y));
     const int64_t activated = mixture->down.stacked.chosen * mixture->down.matrices->cols();
     gate_up.result = write_words(&activated_, activated, true);
-    add_experts(gate_up);
+    if (!gate_up.result) return false;
+    add_to_program(gate_up);
 
     ProgramProduct down;
     down.op = op + 1;
@@ -254,11 +255,11 @@ class ProgramCutter {
     down.x = {kNoValue, tensors_.read(&activated_)};
     (sum == kNoValue ? down.y : down.residual) = sum == kNoValue ? y : sum;
     down.result = write(sum == kNoValue ? y : sum, true);
-    add_experts(down);
+    add_to_program(down);
     return true;
   }
 
-  void add_experts(const ProgramProduct& product) {
+  void add_to_program(const ProgramProduct& product) {
     program_->ops.emplace_back(product);
     ++program_->num_products;
   }
