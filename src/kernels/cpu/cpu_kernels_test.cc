@@ -126,6 +126,17 @@ bool has_bytes(Format element) {
          is_long_integer(element) || element == Format::kE2M1 || element == Format::kIQ4;
 }
 
+bool is_compiled_in(std::string_view isa) {
+  for (const Kernels* kernels : all_kernels()) {
+    if (kernels->name == isa) return true;
+  }
+  return false;
+}
+
+bool sums_three_bytes(std::string_view isa) {
+  return isa == "amx" || isa == "avx512bf16" || isa == "avx512vnni";
+}
+
 /// Those that avx2 has as bytes.
 bool has_bytes_on_avx2(Format element) {
   return element == Format::kU4 || element == Format::kU5 || element == Format::kU6 ||
@@ -199,7 +210,10 @@ TEST(ChooseVariant, obeys_the_precision_and_keeps_to_one_variant_where_batches_m
       const std::string_view gemv = gemv_of(kernels->name, codes);
       EXPECT_EQ(chosen(1, Precision::kF32, false), gemv) << kernels->name;
       EXPECT_EQ(chosen(1, Precision::kBF16, false), gemv) << kernels->name;
-      const bool one_in_bytes = kernels->name == "avx2" && has_bytes_on_avx2(codes);
+      const bool is_left_to_avx2 = sums_three_bytes(kernels->name) && is_compiled_in("avx2") &&
+                                   codes == Format::kU4 && is_offset(kernel.zero);
+      const bool one_in_bytes =
+          is_left_to_avx2 || (kernels->name == "avx2" && has_bytes_on_avx2(codes));
       const std::string_view bytes = codes == Format::kU4 ? "gemv/int8-k32" : "gemv/int8";
       EXPECT_EQ(chosen(1, Precision::kInt8, false), one_in_bytes ? bytes : gemv) << kernels->name;
       EXPECT_EQ(chosen(65, Precision::kF32, false), names.f32) << kernels->name;
@@ -219,13 +233,6 @@ KernelVariant chosen_of(std::string_view isa, const WeightFormat& format, int64_
                           invariant);
   }
   return {};
-}
-
-bool is_compiled_in(std::string_view isa) {
-  for (const Kernels* kernels : all_kernels()) {
-    if (kernels->name == isa) return true;
-  }
-  return false;
 }
 
 TEST(ChooseVariant, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
@@ -401,6 +408,35 @@ TEST(ChooseVariant, takes_bytes_for_every_m_without_dot_products) {
     EXPECT_EQ(chosen_of("avx2", format, 1, Precision::kInt8).name, few);
     EXPECT_EQ(chosen_of("avx2", format, 4, Precision::kInt8).name, few);
     EXPECT_EQ(chosen_of("avx2", format, 5, Precision::kInt8).name, "dot_gemm/int8");
+  }
+}
+
+/// Codes of four bits with offsets in groups of 32 n, for a few rows in bytes; the table of the
+/// other tier is of the same kernels in the same order, and wants no more scratch.
+TEST(ChooseVariant, leaves_a_few_rows_in_bytes_to_avx2) {
+  if (!is_compiled_in("avx2")) GTEST_SKIP() << "this build has no kernels for avx2";
+  const WeightFormat q4_k = {Format::kU4, Format::kU6, Zero::kOffsetU6, 32};
+  const WeightFormat q4_0 = {Format::kI4, Format::kF16, Zero::kNone, 32};
+  for (const Kernels* kernels : all_kernels()) {
+    if (!sums_three_bytes(kernels->name)) continue;
+    const auto chosen = [&](const WeightFormat& format, int64_t m, Precision precision) {
+      return chosen_of(kernels->name, format, m, precision).name;
+    };
+    EXPECT_STREQ(chosen(q4_k, 1, Precision::kInt8), "gemv/int8-k32") << kernels->name;
+    EXPECT_STREQ(chosen(q4_k, 3, Precision::kInt8), "gemv/int8-k32") << kernels->name;
+    EXPECT_STRNE(chosen(q4_k, 12, Precision::kInt8), "gemv/int8-k32") << kernels->name;
+    EXPECT_STREQ(chosen(q4_k, 1, Precision::kF32), "gemv/int8x3") << kernels->name;
+    EXPECT_STREQ(chosen(q4_0, 1, Precision::kInt8), "gemv/int8x3") << kernels->name;
+    EXPECT_STREQ(chosen_of(kernels->name, q4_k, 1, Precision::kInt8, true).name,
+                 kernels->name == "amx" ? "gemv/int8x3" : "dot_gemm/int8");
+    for (const Kernels* avx2 : all_kernels()) {
+      if (avx2->name != "avx2") continue;
+      EXPECT_EQ(find_matmul(*avx2, q4_k) - avx2->matmuls.data(),
+                find_matmul(*kernels, q4_k) - kernels->matmuls.data());
+      for (int64_t k = 8; k < 1 << 17; k += 1000) {
+        EXPECT_LE(avx2->scratch_bytes(k), kernels->scratch_bytes(k)) << kernels->name << ", " << k;
+      }
+    }
   }
 }
 
