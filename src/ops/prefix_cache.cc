@@ -34,6 +34,9 @@ T* find_oldest(std::list<T*>& used, const MayGo& may_go) {
   return nullptr;
 }
 
+/// Blocks that are looked at where several begin as a text goes on.
+constexpr int64_t kMostAlike = 64;
+
 }  // namespace
 
 bool PrefixCache::Before::operator()(std::span<const int32_t> a, std::span<const int32_t> b) const {
@@ -73,6 +76,12 @@ PrefixCache::Checkpoint* PrefixCache::longest_checkpoint(const Block& parent,
 }
 
 PrefixCache::Path PrefixCache::walk(const TextKind& kind, std::span<const int32_t> tokens) const {
+  const auto has_pages = [&](const Block& block) {
+    for (std::size_t group = 0; group + 1 < used_.size(); ++group) {
+      if (window(group) > 0 && block.pages[group] == kNoPage) return false;
+    }
+    return true;
+  };
   Path path;
   const auto root = roots_.find(kind);
   if (root == roots_.end()) return path;
@@ -86,8 +95,14 @@ PrefixCache::Path PrefixCache::walk(const TextKind& kind, std::span<const int32_
       shorter = first_of(rest, length - 1);
     }
     path.states.insert(path.states.end(), states.rbegin(), states.rend());
-    const Child next = best_child(*at, rest);
+    Child next = best_child(*at, rest);
     if (next.block == nullptr) break;
+    // Of blocks that begin so for as long, one that has all pages of windows.
+    auto same = at->children.lower_bound(first_of(rest, next.length));
+    for (int64_t i = 0; i < kMostAlike && !has_pages(*next.block); ++i, ++same) {
+      if (same == at->children.end() || common_length(same->first, rest) < next.length) break;
+      if (has_pages(*same->second)) next.block = same->second.get();
+    }
     path.blocks.push_back(next.block);
     path.length += next.length;
     at = next.block;

@@ -147,6 +147,17 @@ TEST_F(Prefixes, of_a_window_want_its_last_pages_alone) {
   EXPECT_EQ(made_->pool->groups()[0].num_idle(), 8);
 }
 
+/// Two texts that differ within a page have a block each there, of which a third can take either.
+TEST_F(Prefixes, of_a_window_are_those_of_the_text_that_has_them) {
+  make({kAll, kWindow}, 40);
+  const Tokens both = text(random_, 500);
+  compute(joined(joined(both, 500, {5}), 501, text(random_, 600)));
+  compute(joined(joined(both, 500, {10}), 501, text(random_, 600)));
+  cache_->use({}, both);
+  while (made_->pool->groups()[1].num_idle() > 6) ASSERT_TRUE(cache_->evict(1));
+  for (const int32_t next : {0, 6, 20}) EXPECT_EQ(known(joined(both, 500, {next})), 500) << next;
+}
+
 TEST_F(Prefixes, of_a_window_stay_while_a_long_text_comes) {
   make({kWindow}, 12);
   const Tokens first = text(random_, 600);
