@@ -158,6 +158,7 @@ TEST(Outputs, that_cannot_be_printed_are_an_error) {
       {"completion", "bash"},
       {"devices"},
       {"devices", "--json"},
+      {"plan", kModel, "--gpus", "2xH200"},
       {"inspect", kModel},
       {"inspect", kModel, "--json"},
       {"verify", kModel},

@@ -49,6 +49,7 @@ const std::map<std::string, Arguments> kArguments = {
     {"list", {}},
     {"clean", {"DIR"}},
     {"devices", {}},
+    {"plan", {kModel, "--gpus", "H200"}},
     {"help", {}},
     {"completion", {"bash"}},
     {"man", {}},

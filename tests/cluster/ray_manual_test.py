@@ -32,6 +32,8 @@ NOT_RUN = {
     "curl -H": "asks that cluster",
     "scp ": "both hosts are this machine",
 }
+#: The beginning of a block that a command prints.
+PRINTED = "8 x H200"
 
 
 def blocks(language: str = "") -> list[str]:
@@ -85,7 +87,8 @@ class Lines(unittest.TestCase):
         for written, meant in (("host1:6379", f"127.0.0.1:{self.port}"),
                                ("--port=6379", f"--port={self.port}"),
                                ("localhost:8000", f"localhost:{self.web}"),
-                               ("/srv/models/Qwen3-8B-AWQ", "./model"), (" --gpus 1", "")):
+                               ("/srv/models/Qwen3-8B-AWQ", "./model"), (" --gpus 1", ""),
+                               ("subbyte plan", f"{sys.executable} -m subbyte plan")):
             line = line.replace(written, meant)
         return line
 
@@ -111,7 +114,8 @@ class Lines(unittest.TestCase):
         self.two_hosts()
         self.jobs()
         self.one_host()
-        for line in (line for block in blocks() for line in block.splitlines()):
+        typed = [block for block in blocks() if not block.startswith(PRINTED)]
+        for line in (line for block in typed for line in block.splitlines()):
             reason = any(line.startswith(beginning) for beginning in NOT_RUN)
             self.assertTrue(line in self.ran or reason, line)
 
@@ -153,6 +157,7 @@ class Lines(unittest.TestCase):
             [line] = lines_with(f"python -m subbyte.ray {job}")
             rows = [json.loads(row) for row in self.run_line(line).splitlines()]
             self.assertEqual([row["error"] for row in rows], [None, None])
+        self.run_line(lines_with("subbyte plan")[0])
         self.run_line(lines_with("python -m subbyte.ray answer")[0])
         for block in blocks("python"):
             if "Settings" not in block:  # that one is run with the servers

@@ -46,6 +46,7 @@ CASES = {
     "list": ["--json"],
     "clean": ["TMP --json"],
     "devices": ["--json"],
+    "plan": ["gpt-oss-mxfp4 --gpus 2xH200 --json", "SCRIPTED --gpus B300"],
     "help": ["exit-codes"],
     "completion": ["bash"],
     "man": [""],

@@ -1,0 +1,68 @@
+// What plan says of GPUs that are not there.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "app/process.h"
+#include "support/paths.h"
+
+namespace subbyte {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::string kModel =
+    (std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens" / "qwen3-awq").string();
+
+TEST(Plan, has_a_row_for_each_number_of_gpus) {
+  const ProcessResult result =
+      run_program({"plan", kModel, "--gpus", "4xh200", "-c", "512", "--clients", "6"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("4 x H200, 6 clients with 512 tokens each"), std::string::npos)
+      << result.out;
+  EXPECT_NE(result.out.find("most tokens: "), std::string::npos);
+}
+
+TEST(Plan, json_has_bytes_and_seconds) {
+  const ProcessResult result = run_program(
+      {"plan", kModel, "--gpus", "2xH100", "--kv-cache-type", "fp8", "--json", "--clients", "3"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json root = Json::parse(result.out);
+  EXPECT_EQ(root.at("card"), "H100");
+  EXPECT_EQ(root.at("gpus"), 2);
+  EXPECT_EQ(root.at("checkpoint").at("kind"), "qwen3");
+  ASSERT_EQ(root.at("plans").size(), 2u);
+  const Json& one = root.at("plans").at(0);
+  const Json& two = root.at("plans").at(1);
+  EXPECT_EQ(one.at("replicas"), 2);
+  EXPECT_EQ(two.at("gpus"), 2);
+  EXPECT_EQ(one.at("at_once"), 3);
+  EXPECT_EQ(one.at("exchange_seconds"), 0);
+  EXPECT_GT(two.at("exchange_seconds"), 0);
+  EXPECT_GT(one.at("weight_bytes"), two.at("weight_bytes"));
+}
+
+TEST(Plan, no_room_is_exit_code_3) {
+  const ProcessResult result = run_program({"plan", kModel, "--gpus", "H100", "-c", "1000000000"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_NE(result.out.find("no room"), std::string::npos) << result.out;
+}
+
+TEST(Plan, refuses_cards_that_were_not_measured_by_name) {
+  const ProcessResult unknown = run_program({"plan", kModel, "--gpus", "8xB300"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_EQ(unknown.err,
+            "subbyte: error: --gpus: expected a card that was measured (H100, H200), found "
+            "\"B300\" [usage.card]\n");
+  for (const char* wrong : {"0xH200", "-1xH200", "xH200", "8yxH200", "2000xH200", "1.5xH200"}) {
+    const ProcessResult result = run_program({"plan", kModel, "--gpus", wrong});
+    EXPECT_EQ(result.exit_code, 2) << wrong;
+    EXPECT_NE(result.err.find("[usage.gpus]"), std::string::npos) << result.err;
+  }
+  EXPECT_EQ(run_program({"plan", kModel}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace subbyte
