@@ -53,6 +53,11 @@ def deploy(**settings: object) -> None:
     serve.run(application(Settings(**{**usual, **settings})), name="subbyte")
 
 
+def environment() -> dict[str, str]:
+    """Of a process that joins the cluster."""
+    return {**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+
+
 def question(text: str, **fields: object) -> dict:
     return {"messages": [{"role": "user", "content": text}], "max_tokens": 10, "seed": 1,
             "temperature": 1, "ignore_eos": True, **fields}

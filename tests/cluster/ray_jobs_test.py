@@ -8,7 +8,6 @@ Wants an interpreter with the package and with Ray: ./dev cluster-test ray makes
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -17,7 +16,7 @@ import unittest
 from pathlib import Path
 
 import ray
-from ray_cluster import FOLDER, kill, model, start_ray, wait_until
+from ray_cluster import FOLDER, environment, kill, model, start_ray, wait_until
 
 import subbyte
 import subbyte.ray
@@ -154,9 +153,8 @@ class Prompts(unittest.TestCase):
 class Commands(unittest.TestCase):
     @staticmethod
     def run_command(*words: str) -> subprocess.CompletedProcess[str]:
-        address = ray.get_runtime_context().gcs_address
         return subprocess.run([sys.executable, "-m", "subbyte.ray", *words], capture_output=True,
-                              text=True, timeout=120, env={**os.environ, "RAY_ADDRESS": address})
+                              text=True, timeout=120, env=environment())
 
     def test_checkpoints(self) -> None:
         first, second = (str(source) for source in models()[:2])
@@ -169,6 +167,9 @@ class Commands(unittest.TestCase):
                          [f"{to}/{Path(source).name}" for source in (first, second)])
         good = self.run_command("verify", rows[0]["destination"], first)
         self.assertEqual(good.returncode, 0, good.stderr)
+        twice = self.run_command("quantize", first, f"/other/{Path(first).name}", "--to", to,
+                                 "--format", "awq")
+        self.assertEqual(twice.returncode, 2)
         bad = self.run_command("verify", first, "/nowhere")
         self.assertEqual(bad.returncode, 1)
         self.assertEqual(json.loads(bad.stdout.splitlines()[1])["code"], "model.not_found")

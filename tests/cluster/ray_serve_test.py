@@ -15,15 +15,17 @@ import sys
 import threading
 import time
 import unittest
+from pathlib import Path
 
 import ray
 from ray import serve
-from ray_cluster import (CHAT, PORT, Load, ask, deploy, kill, model, question, servers, start_ray,
-                         wait_until)
+from ray_cluster import (CHAT, PORT, Load, ask, deploy, environment, kill, model, question,
+                         servers, start_ray, wait_until)
 
 from subbyte.ray._routing import routing_key
 
 NUM_REQUESTS = 2000
+COMMAND = [sys.executable, "-m", "subbyte.ray", "serve"]
 
 
 class Routes(unittest.TestCase):
@@ -109,6 +111,9 @@ class Answers(unittest.TestCase):
         self.assertEqual(ask(None, "GET", "/health", Host="evil.example").status, 403)
         self.assertEqual(ask(question("a"), Origin="https://evil").status, 403)
         self.assertEqual(ask(None, path="/reset_prefix_cache").status, 501)
+        for path in ("/./reset_prefix_cache", "/x/../reset_prefix_cache", "/reset%5Fprefix_cache/"):
+            self.assertEqual(ask(None, path=path).status, 501, path)
+        self.assertEqual(ask(None, "GET", "/v1/../health").status, 404)  # nothing is normalized
         self.assertEqual(ask("x" * 1_000_001).status, 413)
 
     def test_other_paths(self) -> None:
@@ -202,6 +207,18 @@ class Losses(unittest.TestCase):
         self.assertEqual(len({answer.replica for answer in lost}), 1)
 
 
+class Causes(unittest.TestCase):
+    def test_a_request_that_ends_servers_ends_two(self) -> None:
+        """Of three: what it asks is a stand-in for the program."""
+        deploy(program=f"{sys.executable} {Path(__file__).with_name('fragile_serve.py')}")
+        wait_until(lambda: len(servers()) == 3)
+        before = set(servers())
+        answer = ask({"prompt": "end"}, path="/v1/completions")
+        self.assertEqual(answer.status, 503)
+        self.assertEqual(len(before - set(servers())), 2)
+        self.assertEqual(ask({"prompt": "stay"}, path="/v1/completions").status, 200)
+
+
 class Numbers(unittest.TestCase):
     """Of replicas, while requests are answered."""
 
@@ -239,10 +256,37 @@ class Starts(unittest.TestCase):
         self.assertIn("model.not_found", str(status))
 
     def test_hosts_that_others_reach_want_a_key(self) -> None:
-        found = subprocess.run([sys.executable, "-m", "subbyte.ray", "serve", str(model()),
-                                "--host", "0.0.0.0"], capture_output=True, text=True)
+        open_to_all = self.command("--host", "0.0.0.0")
+        self.assertEqual(open_to_all.returncode, 2)
+        self.assertIn("--api-key-file", open_to_all.stderr)
+        # With one it comes as far as the Serve that runs here.
+        with_key = self.command("--host", "0.0.0.0", "--", "--api-key-file=/keys")
+        self.assertIn(f"listens on 127.0.0.1:{PORT}", with_key.stderr)
+
+    def test_what_is_typed_wrongly_is_a_line(self) -> None:
+        found = self.command("--replicas", "0")
         self.assertEqual(found.returncode, 2)
-        self.assertIn("--api-key-file", found.stderr)
+        self.assertRegex(found.stderr, r"\Asubbyte.ray: --replicas: .*\n\Z")
+
+    def test_other_applications_stay(self) -> None:
+        deploy(replicas=1)
+        taken = self.command("--port", str(PORT))
+        self.assertEqual(taken.returncode, 2)
+        self.assertIn("--replace", taken.stderr)
+        second = subprocess.Popen(
+            [*COMMAND, str(model()), "--port", str(PORT), "--name", "second", "--route", "/second"],
+            env=environment(), stderr=subprocess.DEVNULL)
+        wait_until(lambda: ask(None, "GET", "/second/ready").status == 200)
+        self.assertEqual(ask(question("Hello"), path=f"/second{CHAT}").status, 200)
+        second.terminate()
+        self.assertEqual(second.wait(60), 0)
+        self.assertEqual(ask(question("Hello")).status, 200)
+        self.assertEqual(ask(None, "GET", "/second/ready").status, 404)
+
+    @staticmethod
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*COMMAND, str(model()), *words], capture_output=True, text=True,
+                              env=environment(), timeout=60)
 
 
 def main() -> int:

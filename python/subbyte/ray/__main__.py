@@ -12,7 +12,10 @@ import threading
 from pathlib import Path
 
 import ray
+from pydantic import ValidationError
 from ray import serve
+from ray.serve.config import HTTPOptions
+from ray.serve.context import _get_global_client  # nothing public says where Serve listens
 
 from subbyte import SamplingParams
 from subbyte.ray import Settings, answer, application, convert, quantize, verify
@@ -38,10 +41,14 @@ def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     command.add_argument("model", help="directory, file or org/name, on every machine")
     command.add_argument("--host", default="127.0.0.1", help="address to listen on [%(default)s]")
     command.add_argument("--port", type=int, default=8000, help="[%(default)s]")
+    command.add_argument("--name", default="subbyte", help="of the application [%(default)s]")
+    command.add_argument("--route", default="/", help="that paths begin with [%(default)s]")
+    command.add_argument("--replace", action="store_true",
+                         help="an application of that name may be there")
     command.add_argument("--every-node", action="store_true",
                          help="listen on every machine that has a replica, not on one")
     command.add_argument("--detach", action="store_true",
-                         help="return when it is ready; `serve shutdown` ends it")
+                         help="return when it is ready; `serve shutdown` ends all applications")
     for name, field in Settings.model_fields.items():
         if name not in ("model", "options"):
             command.add_argument("--" + name.replace("_", "-"), type=field.annotation,
@@ -52,30 +59,59 @@ def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 def run_serve(arguments: argparse.Namespace, options: list[str]) -> int:
     """Serves until a signal comes."""
-    if not is_local(arguments.host) and not KEYS & set(options):
-        print(f"subbyte.ray: --host {arguments.host} lets other machines ask: give --api-key-file "
-              "FILE after --, or --allow-open if everybody may", file=sys.stderr)
-        return 2
-    fields = {name: getattr(arguments, name) for name in Settings.model_fields
-              if name != "options"}
+    given = {word.partition("=")[0] for word in options}
+    if not is_local(arguments.host) and not KEYS & given:
+        return refuse(f"--host {arguments.host} lets other machines ask: give --api-key-file FILE "
+                      "after --, or --allow-open if everybody may")
+    try:
+        settings = Settings(options=shlex.join(options), **{
+            name: getattr(arguments, name) for name in Settings.model_fields if name != "options"})
+    except ValidationError as error:
+        [wrong, *_] = error.errors()
+        return refuse(f"--{str(wrong['loc'][0]).replace('_', '-')}: {wrong['msg']}")
     ray.init(address=arguments.address, log_to_driver=not arguments.detach)
+    running = _get_global_client(raise_if_no_controller_running=False)
+    if running is not None and (problem := conflict(arguments, running.http_config)):
+        return refuse(problem)
     signal.signal(signal.SIGTERM, interrupt)  # Ray has one that ends at once
     status = 0
     try:
         serve.start(proxy_location="EveryNode" if arguments.every_node else "HeadOnly",
                     http_options={"host": arguments.host, "port": arguments.port})
-        serve.run(application(Settings(**fields, options=shlex.join(options))), name="subbyte")
-        print(f"ready on http://{arguments.host}:{arguments.port}", file=sys.stderr, flush=True)
+        serve.run(application(settings), name=arguments.name, route_prefix=arguments.route)
+        route = arguments.route.rstrip("/")
+        print(f"ready on http://{arguments.host}:{arguments.port}{route}", file=sys.stderr,
+              flush=True)
         if arguments.detach:
             return 0
         threading.Event().wait()
     except KeyboardInterrupt:
         pass
     except RuntimeError as error:  # the replicas did not start
-        print(f"subbyte.ray: {error}", file=sys.stderr)
-        status = 1
-    serve.shutdown()
+        status = refuse(str(error), 1)
+    if running is None:
+        serve.shutdown()
+    else:  # others are there
+        serve.delete(arguments.name)
     return status
+
+
+def refuse(message: str, status: int = 2) -> int:
+    """Says why nothing is done, and returns the exit code."""
+    print(f"subbyte.ray: {message}", file=sys.stderr)
+    return status
+
+
+def conflict(arguments: argparse.Namespace, there: HTTPOptions) -> str:
+    """What keeps an application from a Serve that runs already; "" if nothing does."""
+    if (there.host, there.port) != (arguments.host, arguments.port):
+        return (f"Serve listens on {there.host}:{there.port} on this cluster: give --host "
+                f"{there.host} --port {there.port}")
+    found = serve.status().applications
+    if arguments.name in found and not arguments.replace:
+        return f"an application {arguments.name} runs on this cluster: give another --name and " \
+               "--route, or --replace"
+    return ""
 
 
 def interrupt(*_: object) -> None:
@@ -138,14 +174,17 @@ def add_jobs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run_job(arguments: argparse.Namespace, _: list[str]) -> int:
     """Prints a line of JSON for each checkpoint; 1 where one of them failed or has errors."""
+    names = [Path(model).name for model in arguments.models]
+    if arguments.command != "verify" and len(set(names)) < len(names):
+        return refuse("--to: two models have one name, and would be written to one directory")
     ray.init(address=arguments.address, log_to_driver=False, logging_level="warning")
     if arguments.command == "verify":
         rows = verify(arguments.models, threads=arguments.threads)
     else:
         work = quantize if arguments.command == "quantize" else convert
-        names = ("format", "bits", "group_size", "threads", "allow_lossy")
-        options = {name: value for name, value in vars(arguments).items() if name in names}
-        rows = work([(model, arguments.to / Path(model).name) for model in arguments.models],
+        taken = ("format", "bits", "group_size", "threads", "allow_lossy")
+        options = {name: value for name, value in vars(arguments).items() if name in taken}
+        rows = work(list(zip(arguments.models, (arguments.to / name for name in names))),
                     **options)
     for row in rows:
         print(json.dumps(row))
@@ -170,8 +209,7 @@ def main(words: list[str]) -> int:
     arguments = parser().parse_args(words[:split])
     options = words[split + 1:]
     if options and arguments.command != "serve":
-        print("subbyte.ray: -- is for the options of `subbyte serve`", file=sys.stderr)
-        return 2
+        return refuse("-- is for the options of `subbyte serve`")
     return int(arguments.run(arguments, options))
 
 

@@ -2,7 +2,8 @@
 
     _launch.py PARENT PROGRAM ARGUMENT...
 
-PARENT is the id of that process. A file that is run by its path: the package is not imported.
+PARENT is the id of that process, whose thread that starts this must last as long. A file that is
+run by its path: the package is not imported.
 """
 import ctypes
 import os

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import collections
 import os
+import queue
 import re
 import subprocess
 import sys
@@ -28,49 +29,45 @@ class Server:
         RuntimeError with the program's last lines where it does not start.
         """
         launch = [sys.executable, str(Path(__file__).with_name("_launch.py")), str(os.getpid())]
-        self._process = subprocess.Popen(
-            [*launch, *program, "serve", model, *options, "--host", "127.0.0.1", "--port", "0"],
-            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
+        words = [*launch, *program, "serve", model, *options, "--host", "127.0.0.1", "--port", "0"]
         self._is_stopping = False
         self._lines: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
-        self.address = self._read_address()
-        threading.Thread(target=self._watch, args=(on_end,), daemon=True).start()
+        self._started: queue.SimpleQueue[str | RuntimeError] = queue.SimpleQueue()
+        # The system tells the program of the end of the thread that has started it.
+        threading.Thread(target=self._run, args=(words, on_end), daemon=True).start()
+        found = self._started.get()
+        if isinstance(found, RuntimeError):
+            raise found
+        self.address = found
 
-    @property
-    def pid(self) -> int:
-        """The id of the process."""
-        return self._process.pid
-
-    def stop(self, seconds: float) -> int:
-        """Ends it in order, or after so many seconds at once; returns its exit code."""
+    def stop(self, seconds: float) -> None:
+        """Ends it in order, or after so many seconds at once."""
         self._is_stopping = True
         self._process.terminate()
         try:
-            return self._process.wait(seconds)
+            self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            return self._process.wait()
 
-    def _read_address(self) -> str:
-        """Passes lines on until the one that says where it listens."""
-        while line := self._read_line():
-            if found := READY.search(line):
-                return found[1]
-        code = self._process.wait()
-        raise RuntimeError(f"subbyte serve ended with {code}:\n" + "".join(self._lines))
-
-    def _read_line(self) -> str:
-        """Passes a line on; "" at the end."""
+    def _run(self, words: list[str], on_end: Callable[[int], None]) -> None:
+        """Starts it, passes its lines on and waits for its end."""
+        try:
+            self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, text=True,
+                                             stderr=subprocess.PIPE, errors="replace")
+        except OSError as error:
+            self._started.put(RuntimeError(f"subbyte serve was not started: {error}"))
+            return
         assert self._process.stderr is not None
-        line = self._process.stderr.readline()
-        self._lines.append(line)
-        sys.stderr.write(line)
-        return line
-
-    def _watch(self, on_end: Callable[[int], None]) -> None:
-        """Passes its lines on until it ends."""
-        while self._read_line():
-            pass
+        is_ready = False
+        for line in self._process.stderr:
+            self._lines.append(line)
+            sys.stderr.write(line)
+            if not is_ready and (found := READY.search(line)):
+                self._started.put(found[1])
+                is_ready = True
         code = self._process.wait()
-        if not self._is_stopping:
+        if not is_ready:
+            self._started.put(RuntimeError(f"subbyte serve ended with {code}:\n"
+                                           + "".join(self._lines)))
+        elif not self._is_stopping:
             on_end(code)

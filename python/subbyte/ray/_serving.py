@@ -9,14 +9,16 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, unquote
 
 import aiohttp
+import yarl
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 from ray import serve
-from ray.exceptions import RayError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 from ray.serve.config import AutoscalingConfig, RequestRouterConfig
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
@@ -30,16 +32,18 @@ from ._server import Server
 
 #: A name of a conversation chooses a place on a ring, and the ring the order of the replicas.
 ROUTER = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
-#: How often a request is passed on whose answer does not begin, and the first pause in seconds.
-TRIES = 4
-FIRST_PAUSE = 0.1
+#: What a request is sent again after: its replica is gone. Once, as it may be why.
+LOST = (ActorDiedError, ActorUnavailableError)
+TRIES = 2
 HEALTH_SECONDS = 10
+#: Within which a replica is gone whose server is, and a server that answers nothing has ended.
+END_SECONDS = 5
 MAX_PASSED_ON = 100_000  # requests at one ingress
 #: Fields that are about one connection, or that are made anew.
 OF_CONNECTION = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te",
                  "trailer", "transfer-encoding", "upgrade", "content-length", "expect", "date"}
-#: Paths that one replica would answer as if it were all.
-OF_ONE_REPLICA = {"/reset_prefix_cache"}
+#: The end of paths that one replica would answer as if it were all.
+OF_ONE_REPLICA = "/reset_prefix_cache"
 
 
 class Settings(BaseModel):
@@ -110,16 +114,26 @@ class Replica:
     def __init__(self, settings: Settings) -> None:
         """Starts it and waits until the model is loaded. Raises RuntimeError where it is not."""
         self._name = serve.get_replica_context().replica_id.unique_id
-        self._drain_seconds = settings.drain_seconds
         self._session: aiohttp.ClientSession | None = None
         self._server = Server(program_words(settings), settings.model, serve_options(settings),
                               lambda code: os._exit(1))
 
     async def answer(self, question: Question) -> AsyncIterator[Answer | bytes]:
         """Asks the server; an Answer comes first, and then the other bytes of a stream."""
+        try:
+            async for part in self._answer(question):
+                yield part
+        except aiohttp.ClientError:
+            # Where the server has ended, this process does so now: what asks hears of that, and
+            # sends nothing more here.
+            await asyncio.sleep(END_SECONDS)
+            raise
+
+    async def _answer(self, question: Question) -> AsyncIterator[Answer | bytes]:
+        address = yarl.URL(self._server.address + question.path, encoded=True)
         async with self._client().request(
-                question.method, self._server.address + question.path, headers=question.headers,
-                data=question.body or None, allow_redirects=False) as response:
+                question.method, address, headers=question.headers, data=question.body or None,
+                allow_redirects=False) as response:
             headers = [(name, value) for name, value in response.headers.items()
                        if name.lower() not in OF_CONNECTION]
             answer = Answer(response.status, [*headers, ("x-subbyte-replica", self._name)], b"")
@@ -136,14 +150,10 @@ class Replica:
                                       timeout=aiohttp.ClientTimeout(HEALTH_SECONDS)) as response:
             response.raise_for_status()
 
-    def server_pid(self) -> int:
-        """The id of the server's process."""
-        return self._server.pid
-
     def __del__(self) -> None:
         """Ends the server; Ray calls this when nothing is in progress any more."""
         if hasattr(self, "_server"):
-            self._server.stop(self._drain_seconds)
+            self._server.stop(END_SECONDS)
 
     def _client(self) -> aiohttp.ClientSession:
         """Connections to the server, which wait for as long as it does."""
@@ -164,8 +174,9 @@ class Ingress:
 
     async def __call__(self, request: Request) -> Response:
         """Answers a request of HTTP."""
-        if request.url.path in OF_ONE_REPLICA:
-            return problem(501, f"{request.url.path} would reach one replica of several")
+        target = target_of(request.scope)
+        if unquote(target.partition("?")[0]).rstrip("/").endswith(OF_ONE_REPLICA):
+            return problem(501, f"{OF_ONE_REPLICA} would reach one replica of several")
         read = bytearray()
         async for part in request.stream():
             read += part
@@ -173,15 +184,16 @@ class Ingress:
                 return problem(413, f"the body has more than {self._max_body_bytes} bytes")
         body = bytes(read)
         handle = self._replicas.options(session_id=routing_key(request.headers, body))
-        target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         headers = [(name, value) for name, value in request.headers.items()
                    if name not in OF_CONNECTION]
         try:
             answer, rest = await begin(handle, Question(request.method, target, headers, body))
         except BackPressureError:
             return problem(429, "as many requests wait as may")
-        except (RayError, DeploymentUnavailableError):
-            return problem(503, f"no replica answered in {TRIES} tries")
+        except (*LOST, DeploymentUnavailableError):
+            return problem(503, f"{TRIES} replicas were lost before one answered")
+        except RayError:
+            return problem(502, "the server of a replica gave no answer")
         if answer.is_stream:
             return with_headers(StreamingResponse(whole_events(answer.body, rest), answer.status),
                                 answer)
@@ -190,16 +202,23 @@ class Ingress:
 
 async def begin(handle: DeploymentHandle,
                 question: Question) -> tuple[Answer, DeploymentResponseGenerator[Any]]:
-    """Asks replicas until one answers; raises what the last of them met."""
-    for attempt in range(TRIES):
+    """Asks a replica, and another one where it is lost; raises what the last of them met."""
+    for _ in range(TRIES - 1):
         rest = handle.remote(question)
         try:
             return await anext(rest), rest
-        except RayError:
-            if attempt + 1 == TRIES:
-                raise
-        await asyncio.sleep(FIRST_PAUSE * 2**attempt)
-    raise AssertionError("unreachable")
+        except LOST:
+            pass
+    rest = handle.remote(question)
+    return await anext(rest), rest
+
+
+def target_of(scope: Mapping[str, Any]) -> str:
+    """The path as the client wrote it, below the route of the application, with its query."""
+    written = scope.get("raw_path") or quote(scope["path"]).encode()
+    path = written.decode("latin-1").removeprefix(scope.get("root_path", "")) or "/"
+    query = scope.get("query_string", b"").decode("latin-1")
+    return f"{path}?{query}" if query else path
 
 
 async def whole_events(first: bytes,

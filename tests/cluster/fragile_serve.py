@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+"""Stands in for `subbyte serve`: a request with "end" in its body ends it at once."""
+from __future__ import annotations
+
+import http.server
+import os
+import sys
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.answer()
+
+    def do_POST(self) -> None:
+        if b"end" in self.rfile.read(int(self.headers["Content-Length"])):
+            os._exit(1)
+        self.answer()
+
+    def answer(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(f"ready on http://127.0.0.1:{server.server_port}", file=sys.stderr, flush=True)
+server.serve_forever()
