@@ -208,9 +208,12 @@ std::string size_text(int64_t bytes) {
                       : std::to_string(bytes / kMiB) + " MiB";
 }
 
-void time_sums(const Ranks& ranks, const Nccl* nccl) {
+/// Says whether all sums were right.
+bool time_sums(const Ranks& ranks, const Nccl* nccl) {
+  bool is_right = true;
   for (const int64_t bytes : kSumBytes) {
     const int64_t wrong = wrong_sums(ranks, bytes);
+    is_right = is_right && wrong == 0;
     const int calls = bytes > kMiB ? 5 : 50;
     const double ours = ranks.time(calls, 30, [&](const Rank& r) { r.sum(bytes); });
     double theirs = 0;
@@ -227,11 +230,15 @@ void time_sums(const Ranks& ranks, const Nccl* nccl) {
                 wrong == 0 ? "" : (", wrong: " + std::to_string(wrong)).c_str());
     std::fflush(stdout);
   }
+  return is_right;
 }
 
-void time_norms(const Ranks& ranks) {
+/// Says whether both ways gave the same.
+bool time_norms(const Ranks& ranks) {
+  bool is_right = true;
   for (const NormShape& shape : kNorms) {
     const int64_t wrong = wrong_norms(ranks, shape);
+    is_right = is_right && wrong == 0;
     const double joined = ranks.time(50, 30, [&](const Rank& r) { r.sum_norm(shape); });
     const double apart = ranks.time(50, 30, [&](const Rank& r) { r.sum_then_norm(shape); });
     const double alone = ranks.time(50, 30, [&](const Rank& r) { r.norm(shape); });
@@ -240,6 +247,7 @@ void time_norms(const Ranks& ranks) {
                 wrong == 0 ? "" : (", differ: " + std::to_string(wrong)).c_str());
     std::fflush(stdout);
   }
+  return is_right;
 }
 
 int run(int ranks_wanted) {
@@ -255,10 +263,10 @@ int run(int ranks_wanted) {
   std::string why;
   const std::unique_ptr<Nccl> nccl = Nccl::load(ranks_wanted, why);
   if (nccl == nullptr) std::printf("no NCCL: %s\n", why.c_str());
-  time_sums(ranks, nccl.get());
-  time_norms(ranks);
+  const bool sums_are_right = time_sums(ranks, nccl.get());
+  const bool norms_are_right = time_norms(ranks);
   ranks.expect_whole();
-  return 0;
+  return sums_are_right && norms_are_right ? 0 : 1;
 }
 
 }  // namespace

@@ -56,11 +56,12 @@ struct PeerLayout {
   SUBBYTE_HOST_DEVICE static int64_t bytes(int ranks) { return part(2, 0, 0, ranks); }
 };
 
-/// That memory of GPUs of this process, which may use each other's while this lives.
+/// That memory of GPUs of this process, which may use each other's from then on.
 class PeerMemory {
  public:
-  /// A rank for each device, all different. Codes: cuda.peer_access names two GPUs of which one
-  /// cannot reach the memory of the other; cuda.memory; device.ranks for more than kMaxRanks.
+  /// A rank for each device. Codes: cuda.peer_access names two GPUs of which one cannot reach the
+  /// memory of the other; cuda.memory; device.ranks for fewer than two, more than kMaxRanks, or one
+  /// twice.
   static Result<std::unique_ptr<PeerMemory>> connect(std::span<const int> devices);
 
   PeerMemory(const PeerMemory&) = delete;

@@ -1,5 +1,7 @@
 #include <cuda_runtime.h>
 
+#include <iterator>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -59,9 +61,11 @@ Result<std::byte*> zeros(int device, int64_t bytes) {
 
 Result<std::unique_ptr<PeerMemory>> PeerMemory::connect(std::span<const int> devices) {
   const int ranks = static_cast<int>(devices.size());
-  if (ranks > PeerGroup::kMaxRanks) {
-    return Error{"device.ranks", "expected at most " + std::to_string(PeerGroup::kMaxRanks) +
-                                     " GPUs that exchange numbers, found " + std::to_string(ranks)};
+  const std::set<int> different(devices.begin(), devices.end());
+  if (ranks < 2 || ranks > PeerGroup::kMaxRanks || std::ssize(different) != ranks) {
+    return Error{"device.ranks", "expected 2 to " + std::to_string(PeerGroup::kMaxRanks) +
+                                     " different GPUs that exchange numbers, found " +
+                                     std::to_string(different.size())};
   }
   for (const int device : devices) {
     for (const int other : devices) {

@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kWordThreads = 256;
 constexpr int kPartThreads = 512;
-// Sums of more bytes go in parts.
-constexpr int64_t kMaxWordBytes = 128 << 10;
+// Sums of more bytes, for each rank that they are sent to, go in parts.
+constexpr int64_t kMaxWordBytes = 512 << 10;
 static_assert(kMaxWordBytes <= 8 * PeerLayout::kWordCtas * PeerLayout::kCtaWords);
 
 struct WordSum {
@@ -203,10 +203,6 @@ void launch_parts(const PeerSumCall& call, const PeerGroup& group, Stream stream
   launch(kPartSums[group.ranks - 2], grid, stream, sum, group);
 }
 
-bool is_aligned(const void* p) {
-  return reinterpret_cast<uintptr_t>(p) % 16 == 0;
-}
-
 }  // namespace
 
 bool serves_peer_sum(const PeerSumCall& call) {
@@ -215,7 +211,7 @@ bool serves_peer_sum(const PeerSumCall& call) {
 
 void run_peer_sum(const PeerSumCall& call, const PeerGroup& group, Stream stream) {
   if (call.size == 0) return;
-  const bool is_small = bytes_of(call) <= kMaxWordBytes;
+  const bool is_small = bytes_of(call) * (group.ranks - 1) <= kMaxWordBytes;
   is_small ? launch_words(call, group, stream) : launch_parts(call, group, stream);
 }
 

@@ -116,10 +116,6 @@ constexpr void (*kSumNorms[])(AddNormCall, PeerGroup) = {
     sum_norm<2>, sum_norm<3>, sum_norm<4>, sum_norm<5>, sum_norm<6>, sum_norm<7>, sum_norm<8>};
 static_assert(std::size(kSumNorms) == PeerGroup::kMaxRanks - 1);
 
-bool is_aligned(const void* p) {
-  return reinterpret_cast<uintptr_t>(p) % 16 == 0;
-}
-
 }  // namespace
 
 bool serves_peer_sum_norm(const AddNormCall& call) {

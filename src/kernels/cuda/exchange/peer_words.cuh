@@ -6,6 +6,10 @@
 
 namespace subbyte::cuda {
 
+inline bool is_aligned(const void* p) {
+  return reinterpret_cast<uintptr_t>(p) % 16 == 0;
+}
+
 /// Eight bytes of numbers: two of f32, or four of 16 bits.
 using Numbers8 = uint2;
 
