@@ -17,6 +17,7 @@
 
 #include "app/interrupt.h"
 #include "app/terminal.h"
+#include "backends/processes.h"
 #include "base/leftover.h"
 #include "base/quote.h"
 #include "engine/generation_config.h"
@@ -92,6 +93,9 @@ Result<std::unique_ptr<Backend>> make_machine(const DeviceOptions& device) {
   SUBBYTE_TRY(std::unique_ptr<Backend> backend, make_backend(device));
   const char* text = std::getenv("SUBBYTE_PRINT_PLAN");
   const std::string_view value = text == nullptr ? "" : text;
+  if (value == "1" && exchange_of(*backend) != nullptr) {
+    return Error{"usage.print_plan", "SUBBYTE_PRINT_PLAN=1 is not for processes of mpirun"};
+  }
   if (value == "1") {
     backend = std::make_unique<PlanPrinter>(std::move(backend));
   } else if (!value.empty() && value != "0") {

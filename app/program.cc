@@ -5,11 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <map>
 #include <new>
 #include <string_view>
+#include <thread>
 
 #include "app/build_info.h"
 #include "app/command.h"
@@ -19,7 +22,9 @@
 #include "app/parser.h"
 #include "app/terminal.h"
 #include "app/usage_codes.h"
+#include "backends/processes.h"
 #include "base/link_policy.h"
+#include "session/follower.h"
 #include "subbyte/json.h"
 
 namespace subbyte::app {
@@ -40,7 +45,16 @@ Error with_option(const Error& error) {
   return is_link ? Error{error.code, error.message + " (--follow-links follows it)"} : error;
 }
 
+/// Waits in a later process: the first one mostly refuses the same, and then mpirun ends this one
+/// before it says so once more.
+void let_first_process_say_it() {
+  if (!is_later_process()) return;
+  std::signal(SIGTERM, SIG_DFL);
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+}
+
 int report(const Error& error, const Json& beside = Json::object()) {
+  let_first_process_say_it();
   print_error(with_option(error), beside);
   return is_usage_error(error.code) ? kUsage : kFailure;
 }
@@ -79,7 +93,8 @@ void declare(Program& program, Invocation& invocation) {
                      "others (slower)");
   program
       .share(Shares::kModel, "--tensor-parallel", invocation.tensor_parallel,
-             "ranks that divide every weight and the cache among them: of a CPU's threads so far")
+             "ranks that divide every weight and the cache among them: parts of a CPU's "
+             "threads, or the processes that mpirun has started")
       .value("N")
       .between(1, 64)
       .shows_default();
@@ -118,6 +133,19 @@ int finish_output(int code) {
   return report({"file.io", "standard output: could not be written"});
 }
 
+/// Of the processes that mpirun has started the first one runs the command, and the others compute
+/// with it.
+Result<ExitCode> run_or_follow(const Invocation& invocation, CommandInfo& command) {
+  if (invocation.tensor_parallel > 1 && is_later_process()) {
+    SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));
+    for (const int signal : {SIGTERM, SIGINT})
+      std::signal(signal, SIG_IGN);  // the first one ends all
+    SUBBYTE_CHECK(follow_first_rank(device));
+    return kOk;
+  }
+  return command.run();
+}
+
 /// A program that is started without standard streams would open its files in their places, and
 /// print into them.
 void reserve_standard_streams() {
@@ -142,7 +170,7 @@ int run(int argc, char** argv) {
   if (!command.ok()) return report(command.error());
   const std::string text = page(program, *command);
   print(stdout, text);
-  const Result<ExitCode> result = text.empty() ? (*command)->run() : Result(kOk);
+  const Result<ExitCode> result = text.empty() ? run_or_follow(invocation, **command) : Result(kOk);
   if (!result.ok()) {
     const bool has_members = prints_errors_as_json() && (*command)->error_members;
     return report(result.error(), has_members ? (*command)->error_members() : Json::object());

@@ -12,8 +12,8 @@
 #include "app/interrupt.h"
 #include "app/text_input.h"
 #include "completions/job.h"
-#include "completions/job_identity.h"
 #include "session/chat_prompt.h"
+#include "session/model_identity.h"
 #include "subbyte/version.h"
 
 namespace subbyte::app {
@@ -64,7 +64,8 @@ Result<JobRecord> identity_of(const Invocation& invocation, const PromptsOptions
   }
   if (chats_name_the_day(texts)) record[kJobDate] = *job.defaults.date;
   options.chat_template.describe(record);
-  SUBBYTE_CHECK(add_model_files(ready.files.path(), ready.files.directory(), record));
+  SUBBYTE_TRY(const auto digests, model_identity(ready.files.path(), ready.files.directory()));
+  for (const auto& [name, digest] : digests) record[std::string(kJobFile) + name] = digest;
   return record;
 }
 

@@ -1,14 +1,18 @@
 #include "backends/ranks.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "backends/processes.h"
 #include "base/thread_pool.h"
 #include "cpu_backend/cpu_backend.h"
-#include "exchange/exchange.h"
+#include "exchange/mpi_exchange.h"
 #include "parallel/group_backend.h"
+#include "parallel/process_backend.h"
 #include "parallel/shares.h"
 
 namespace subbyte {
@@ -20,7 +24,49 @@ Error refuse(const std::string& message) {
   return {"device.ranks", "tensor parallelism: " + message};
 }
 
+/// The place among several processes of mpirun.
+std::optional<MpiPlace> processes() {
+  const std::optional<MpiPlace> place = find_mpi_place();
+  return place && place->size > 1 ? place : std::nullopt;
+}
+
+std::vector<std::unique_ptr<Backend>> alone(std::unique_ptr<Backend> backend) {
+  std::vector<std::unique_ptr<Backend>> one;
+  one.push_back(std::move(backend));
+  return one;
+}
+
+/// The rank of this process.
+Result<std::unique_ptr<Backend>> make_cpu_process(const ExecutionOptions& options) {
+  SUBBYTE_TRY(std::unique_ptr<Exchange> made, make_mpi_exchange());
+  const std::shared_ptr<Exchange> exchange = std::move(made);
+  SUBBYTE_TRY(auto backend, make_cpu_backend(options, exchange));
+  auto group = make_group_backend(alone(std::move(backend)), {exchange->rank(), exchange->size()},
+                                  std::make_shared<ThreadPool>(options.num_threads));
+  return std::unique_ptr<Backend>(std::make_unique<ProcessBackend>(std::move(group), exchange));
+}
+
 }  // namespace
+
+bool is_later_process() {
+  const auto place = processes();
+  return place && place->rank > 0;
+}
+
+bool is_follower(const DeviceOptions& options) {
+  return options.tensor_parallel_size > 1 && is_later_process();
+}
+
+Exchange* exchange_of(Backend& backend) {
+  auto* const process = dynamic_cast<ProcessBackend*>(&backend);
+  return process == nullptr ? nullptr : &process->exchange();
+}
+
+Status follow(Backend& backend) {
+  auto* const process = dynamic_cast<ProcessBackend*>(&backend);
+  if (process == nullptr) return Error{"exchange.mpi", "there is no other process to follow"};
+  return process->follow();
+}
 
 Status check_ranks(const DeviceOptions& options) {
   const int ranks = options.tensor_parallel_size;
@@ -29,6 +75,15 @@ Status check_ranks(const DeviceOptions& options) {
                   std::to_string(ranks));
   }
   if (ranks == 1) return {};
+  if (const auto place = processes()) {
+    if (options.device.starts_with("cuda")) {
+      return refuse(
+          "GPUs are ranks of one process, started without mpirun; processes are with --device cpu");
+    }
+    if (place->size == ranks) return {};
+    return refuse("mpirun has started " + std::to_string(place->size) + " ranks, and " +
+                  std::to_string(ranks) + " are asked for");
+  }
   if (options.pin_threads) return refuse("threads of several ranks in one process are not pinned");
   if (options.threads != nullptr) return refuse("ranks have threads of their own");
   return {};
@@ -36,6 +91,7 @@ Status check_ranks(const DeviceOptions& options) {
 
 Result<std::unique_ptr<Backend>> make_cpu_ranks(const ExecutionOptions& options, int ranks) {
   SUBBYTE_CHECK(check_num_threads(options.num_threads));
+  if (processes()) return make_cpu_process(options);
   const auto host = std::make_shared<ThreadPool>(options.num_threads);
   std::vector<std::unique_ptr<Exchange>> exchanges = make_thread_exchanges(ranks);
   std::vector<std::unique_ptr<Backend>> backends;
@@ -46,7 +102,7 @@ Result<std::unique_ptr<Backend>> make_cpu_ranks(const ExecutionOptions& options,
     SUBBYTE_TRY(auto backend, make_cpu_backend(own, std::move(exchanges[rank])));
     backends.push_back(std::move(backend));
   }
-  return make_group_backend(std::move(backends), host);
+  return make_group_backend(std::move(backends), {.size = ranks}, host);
 }
 
 }  // namespace subbyte

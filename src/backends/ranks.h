@@ -1,5 +1,6 @@
 #pragma once
-// Several ranks of tensor parallelism in this process, as one backend.
+// Ranks of tensor parallelism as one backend: several in this process, or one in each of those that
+// mpirun has started.
 
 #include <memory>
 
@@ -9,11 +10,12 @@
 
 namespace subbyte {
 
-/// Codes: device.ranks for less than 1 rank or more than 64, or options that ranks do not have.
+/// Codes: device.ranks for less than 1 rank or more than 64, options that ranks do not have, or
+/// another number than mpirun has started.
 Status check_ranks(const DeviceOptions& options);
 
-/// The threads of `options` are divided among them; each has one at least. Codes: those of
-/// make_cpu_backend.
+/// In one process the threads of `options` are divided among them; each has one at least. Codes:
+/// those of make_cpu_backend, exchange.mpi.
 Result<std::unique_ptr<Backend>> make_cpu_ranks(const ExecutionOptions& options, int ranks);
 
 }  // namespace subbyte

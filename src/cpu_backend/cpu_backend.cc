@@ -34,7 +34,7 @@ Status check_experts(Execution& execution, const ExpertMatrices& experts) {
 
 class CpuBackend : public Backend {
  public:
-  CpuBackend(std::unique_ptr<Execution> execution, std::unique_ptr<Exchange> exchange)
+  CpuBackend(std::unique_ptr<Execution> execution, std::shared_ptr<Exchange> exchange)
       : execution_(std::move(execution)), exchange_(std::move(exchange)) {}
 
   // --- the machine
@@ -179,7 +179,7 @@ class CpuBackend : public Backend {
   }
 
   std::unique_ptr<Execution> execution_;
-  std::unique_ptr<Exchange> exchange_;  // with the other ranks, if there are some
+  std::shared_ptr<Exchange> exchange_;  // with the other ranks, if there are some
   StepRunner runner_{*execution_, exchange_.get()};
   std::vector<TokenChooser> choosers_;  // of each thread
   // Of the step that was submitted.
@@ -192,7 +192,7 @@ class CpuBackend : public Backend {
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_cpu_backend(const ExecutionOptions& options,
-                                                  std::unique_ptr<Exchange> exchange) {
+                                                  std::shared_ptr<Exchange> exchange) {
   SUBBYTE_TRY(auto execution, Execution::create(options));
   return std::unique_ptr<Backend>(
       std::make_unique<CpuBackend>(std::move(execution), std::move(exchange)));

@@ -11,6 +11,6 @@ namespace subbyte {
 
 /// With an exchange it is a rank of a group (src/parallel/). Codes: those of Execution::create.
 Result<std::unique_ptr<Backend>> make_cpu_backend(const ExecutionOptions& options,
-                                                  std::unique_ptr<Exchange> exchange = nullptr);
+                                                  std::shared_ptr<Exchange> exchange = nullptr);
 
 }  // namespace subbyte

@@ -22,7 +22,10 @@ constexpr std::size_t kErrorBytes = 512;
 Status send(Exchange& exchange, uint32_t kind, const MessageWriter& message) {
   const std::span<const std::byte> bytes = message.bytes();
   std::vector<std::byte> first(kFirstBytes);
-  const Head head{bytes.size(), kind};
+  Head head;
+  std::memset(&head, 0, sizeof head);  // padding, too
+  head.size = bytes.size();
+  head.kind = kind;
   std::memcpy(first.data(), &head, sizeof head);
   const std::size_t count = std::min(bytes.size(), kFirstBytes - sizeof head);
   std::ranges::copy(bytes.first(count), first.begin() + sizeof head);

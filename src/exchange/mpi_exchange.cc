@@ -33,8 +33,9 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr std::size_t kPartsFrom = 8192;    // numbers; fewer are gathered as a whole
-constexpr std::size_t kMaxCount = INT_MAX;  // of MPI's calls
+constexpr std::size_t kPartsFrom = 8192;     // numbers; fewer are gathered as a whole
+constexpr std::size_t kMaxParts = 1U << 28;  // numbers that are summed in parts at once
+constexpr std::size_t kMaxCount = INT_MAX;   // of MPI's calls
 constexpr int kLeaveTag = 77;
 constexpr int kReasonBytes = 256;
 using Reason = std::array<char, kReasonBytes>;  // ends with 0
@@ -73,10 +74,9 @@ class MpiExchange : public Exchange {
   MpiExchange& operator=(const MpiExchange&) = delete;
   ~MpiExchange() override {
     if (!lost_.empty()) return;  // the others are not there to end with
-    Reason nothing = {};         // to ourselves: what was to be received ends with it
+    // To ourselves: what was to be received ends with it.
     Handle request = nullptr;
-    mpi_.isend(nothing.data(), kReasonBytes, mpi_.byte, place_.rank, kLeaveTag, mpi_.world,
-               &request);
+    mpi_.isend(sent_.data(), kReasonBytes, mpi_.byte, place_.rank, kLeaveTag, mpi_.world, &request);
     mpi_.finalize();
   }
 
@@ -84,7 +84,11 @@ class MpiExchange : public Exchange {
   int size() const override { return place_.size; }
 
   Status all_reduce(std::span<float> sums) override {
-    return sums.size() < kPartsFrom ? add_all(sums) : add_parts(sums);
+    if (sums.size() < kPartsFrom) return add_all(sums);
+    for (std::size_t begin = 0; begin < sums.size(); begin += kMaxParts) {
+      SUBBYTE_CHECK(add_parts(sums.subspan(begin, std::min(sums.size() - begin, kMaxParts))));
+    }
+    return {};
   }
 
   Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
@@ -117,12 +121,11 @@ class MpiExchange : public Exchange {
     if (!lost_.empty()) return;
     lost_ = "rank " + std::to_string(place_.rank) + " of " + std::to_string(place_.size) + ": " +
             std::string(why);
-    Reason text = {};
-    lost_.copy(text.data(), kReasonBytes - 1);
+    lost_.copy(sent_.data(), kReasonBytes - 1);
     std::vector<Handle> requests;
     for (int rank = 0; rank < place_.size; ++rank) {
       if (rank == place_.rank) continue;
-      mpi_.isend(text.data(), kReasonBytes, mpi_.byte, rank, kLeaveTag, mpi_.world,
+      mpi_.isend(sent_.data(), kReasonBytes, mpi_.byte, rank, kLeaveTag, mpi_.world,
                  &requests.emplace_back());
     }
     // mpirun ends all once this process has ended: the first rank should have said why before.
@@ -222,6 +225,7 @@ class MpiExchange : public Exchange {
   const MpiPlace place_;
   std::string lost_;  // why; empty: all are there
   Reason reason_ = {};
+  Reason sent_ = {};  // stays until MPI has it
   Handle reason_request_ = nullptr;
   std::vector<float> parts_, sum_;
 };

@@ -33,7 +33,7 @@ Result<const MpiLibrary*> look_up() {
   if (library == nullptr) {
     return Error{"exchange.mpi",
                  std::string("tensor parallelism under mpirun needs Open MPI, and ") + kLibrary +
-                     " is not here: apt-get install openmpi-bin libopenmpi3"};
+                     " is not here: apt-get install openmpi-bin"};
   }
   static MpiLibrary mpi;
   Lookup find(library);

@@ -72,6 +72,7 @@ Sequence::Sequence(Sequence&& other) noexcept
       max_length_(other.max_length_),
       length_(std::exchange(other.length_, 0)),
       is_long_(other.is_long_),
+      is_mirror_(other.is_mirror_),
       tables_(std::exchange(other.tables_, {})) {}
 
 Sequence& Sequence::operator=(Sequence&& other) noexcept {
@@ -79,8 +80,24 @@ Sequence& Sequence::operator=(Sequence&& other) noexcept {
   std::swap(max_length_, other.max_length_);
   std::swap(length_, other.length_);
   std::swap(is_long_, other.is_long_);
+  std::swap(is_mirror_, other.is_mirror_);
   std::swap(tables_, other.tables_);
   return *this;
+}
+
+Sequence Sequence::mirror(KvPool& pool, const SequenceTables& tables) {
+  Sequence sequence(pool, pool.max_positions());
+  sequence.is_mirror_ = true;
+  sequence.length_ = tables.length;
+  sequence.is_long_ = tables.is_long;
+  for (std::size_t i = 0; i < tables.groups.size() && i < sequence.tables_.size(); ++i) {
+    const SequenceTables::Group& from = tables.groups[i];
+    Table& table = sequence.tables_[i];
+    table.pages = from.pages;
+    if (from.state != kNoPage) table.states.push_back({tables.length, from.state});
+    table.next_state = from.next_state;
+  }
+  return sequence;
 }
 
 void Sequence::begin(int64_t length) {

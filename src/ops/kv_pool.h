@@ -144,6 +144,19 @@ struct KvPrefix {
   int32_t state = kNoPage;       // after the last of these positions
 };
 
+/// A sequence that another process keeps: what its next step reads.
+struct SequenceTables {
+  struct Group {
+    std::vector<int32_t> pages{};
+    int32_t state = kNoPage;
+    int32_t next_state = kNoPage;
+  };
+
+  int64_t length = 0;
+  bool is_long = false;
+  std::vector<Group> groups{};
+};
+
 /// The pages and states of one conversation.
 class Sequence {
  public:
@@ -155,7 +168,12 @@ class Sequence {
   Sequence(KvPool& pool, int64_t max_length);
   Sequence(Sequence&& other) noexcept;
   Sequence& operator=(Sequence&& other) noexcept;
-  ~Sequence() { release(0); }
+  ~Sequence() {
+    if (!is_mirror_) release(0);
+  }
+
+  /// A sequence of another process, as it is before its next step. It owns nothing of `pool`.
+  static Sequence mirror(KvPool& pool, const SequenceTables& tables);
 
   /// Positions that are filled, and how many there may be.
   int64_t length() const { return length_; }
@@ -232,6 +250,7 @@ class Sequence {
   int64_t max_length_;
   int64_t length_ = 0;
   bool is_long_;
+  bool is_mirror_ = false;
   std::vector<Table> tables_;  // by group
 };
 

@@ -15,19 +15,20 @@ namespace {
 /// One group of the cache in the memories of all ranks.
 class GroupMemory : public KvMemory {
  public:
-  GroupMemory(std::shared_ptr<std::vector<KvPool>> pools, std::size_t group)
-      : pools_(std::move(pools)), group_(group) {}
+  GroupMemory(std::shared_ptr<std::vector<KvPool>> pools, std::size_t group, int first)
+      : pools_(std::move(pools)), group_(group), first_(first) {}
 
   KvMemory& of_rank(int rank) override {
-    return (*pools_)[static_cast<std::size_t>(rank)].groups()[group_].memory();
+    return (*pools_)[static_cast<std::size_t>(rank - first_)].groups()[group_].memory();
   }
   void copy_page(int32_t from, int32_t to, int64_t positions) override {
     for (KvPool& pool : *pools_) pool.groups()[group_].memory().copy_page(from, to, positions);
   }
 
  private:
-  std::shared_ptr<std::vector<KvPool>> pools_;  // by rank
+  std::shared_ptr<std::vector<KvPool>> pools_;  // by rank, of those that are here
   std::size_t group_;
+  int first_;
 };
 
 class GroupCompiledStep : public CompiledStep {
@@ -43,16 +44,18 @@ class GroupCompiledStep : public CompiledStep {
 
 class GroupBackend : public Backend {
  public:
-  GroupBackend(std::vector<std::unique_ptr<Backend>> ranks, std::shared_ptr<Executor> host)
+  GroupBackend(std::vector<std::unique_ptr<Backend>> ranks, const GroupPlace& place,
+               std::shared_ptr<Executor> host)
       : ranks_(std::move(ranks)),
+        place_(place),
         host_(std::move(host)),
-        threads_(num_ranks()),
+        threads_(static_cast<int>(ranks_.size())),
         largest_(ranks_.size()) {}
 
   // --- the machine
 
   std::string description() const override {
-    return std::to_string(ranks_.size()) + " ranks of " + first().description();
+    return std::to_string(place_.size) + " ranks of " + first().description();
   }
   std::string last_step() const override { return first().last_step(); }
   int64_t prompt_chunk() const override { return first().prompt_chunk(); }
@@ -122,14 +125,14 @@ class GroupBackend : public Backend {
     std::vector<KvGroup> groups;
     for (std::size_t i = 0; i < layout.groups.size(); ++i) {
       groups.emplace_back(layout.groups[i], cache_units(layout.groups[i], size),
-                          std::make_unique<GroupMemory>(pools, i));
+                          std::make_unique<GroupMemory>(pools, i, place_.first));
     }
     return KvPool(layout, type, size, std::move(groups));
   }
 
   /// Once for the weights of a plan, of which nothing is kept.
   Result<std::unique_ptr<CompiledStep>> compile(StepPlan plan) override {
-    const Division division = divide(plan, num_ranks(), GroupBorders());
+    const Division division = divide(plan, place_.size, GroupBorders());
     std::vector<std::unique_ptr<CompiledStep>> steps(ranks_.size());
     std::vector<Status> results(ranks_.size());
     threads_.run([&](int rank) {
@@ -172,7 +175,6 @@ class GroupBackend : public Backend {
   }
 
  private:
-  int num_ranks() const { return static_cast<int>(ranks_.size()); }
   const Backend& first() const { return *ranks_.front(); }
 
   std::shared_ptr<const void> kept(GroupWeight weight) {
@@ -183,8 +185,8 @@ class GroupBackend : public Backend {
   Status compile(const StepPlan& plan, const Division& division, int rank,
                  std::unique_ptr<CompiledStep>& step) {
     Backend& backend = *ranks_[static_cast<std::size_t>(rank)];
-    RankCutter cutter(&backend, rank, num_ranks());
-    auto own = plan_of_rank(plan, division, rank, cutter);
+    RankCutter cutter(&backend, place_.first + rank, place_.size);
+    auto own = plan_of_rank(plan, division, place_.first + rank, cutter);
     SUBBYTE_CHECK(cutter.status());
     if (!own.ok()) return own.error();
     SUBBYTE_TRY(step, backend.compile(std::move(own).value()));
@@ -201,6 +203,7 @@ class GroupBackend : public Backend {
   }
 
   std::vector<std::unique_ptr<Backend>> ranks_;
+  GroupPlace place_;
   std::shared_ptr<Executor> host_;
   RankThreads threads_;
   // Of plans that were not compiled so far.
@@ -216,8 +219,9 @@ class GroupBackend : public Backend {
 }  // namespace
 
 std::unique_ptr<Backend> make_group_backend(std::vector<std::unique_ptr<Backend>> ranks,
+                                            const GroupPlace& place,
                                             std::shared_ptr<Executor> host) {
-  return std::make_unique<GroupBackend>(std::move(ranks), std::move(host));
+  return std::make_unique<GroupBackend>(std::move(ranks), place, std::move(host));
 }
 
 }  // namespace subbyte

@@ -6,11 +6,14 @@
 #include <new>
 #include <utility>
 
+#include "backends/processes.h"
 #include "checkpoints/config/model_files.h"
 #include "checkpoints/config/quantization_config.h"
 #include "checkpoints/model_path.h"
+#include "exchange/message.h"
 #include "models/gguf_model.h"
 #include "models/model_family.h"
+#include "session/follower.h"
 #include "session/not_enough_memory.h"
 
 namespace subbyte {
@@ -28,6 +31,17 @@ Result<std::unique_ptr<Model>> try_to_load(const ReadyModel& ready, const LoadOp
   } catch (const std::bad_alloc&) {
     return not_enough_memory(ready.files.path(), ready.config, options);
   }
+}
+
+/// The same on ranks in other processes, too; all have loaded it, or none.
+Result<std::unique_ptr<Model>> try_to_load_everywhere(const ReadyModel& ready,
+                                                      const LoadOptions& options) {
+  Exchange* const others = exchange_of(*ready.backend);
+  if (others == nullptr) return try_to_load(ready, options);
+  SUBBYTE_CHECK(load_elsewhere(*others, options));
+  auto loaded = try_to_load(ready, options);
+  SUBBYTE_CHECK(agree(*others, loaded.ok() ? Status() : Status(loaded.error())));
+  return loaded;
 }
 
 /// FP8 is for models that were made for it: others would lose accuracy for nothing.
@@ -51,6 +65,10 @@ Status check_activations(const ModelFiles& files, Activations activations) {
 Result<ReadyModel> ReadyModel::open(const std::string& name, const DeviceOptions& device,
                                     AutoDevice auto_device) {
   const double start = now();
+  if (is_follower(device)) {
+    SUBBYTE_CHECK(follow_first_rank(device));
+    return Error{"exchange.ended", "this rank has computed what rank 0 has, until that ended"};
+  }
   SUBBYTE_TRY(const std::filesystem::path path, find_model(name));
   ReadyModel ready = {.files = path, .device = device, .auto_device = std::move(auto_device)};
   SUBBYTE_CHECK(check_activations(ready.files, device.activations));
@@ -58,6 +76,9 @@ Result<ReadyModel> ReadyModel::open(const std::string& name, const DeviceOptions
   const bool squares = type_of(ready.config).defaults.gate == Gate::kSquaredRelu;
   if (squares) ready.auto_device = with_wide_activations(std::move(ready.auto_device));
   SUBBYTE_TRY(ready.backend, choose_machine(ready.device, ready.auto_device));
+  if (Exchange* const others = exchange_of(*ready.backend)) {
+    SUBBYTE_CHECK(open_elsewhere(*others, name, ready.files));
+  }
   ready.load_seconds = now() - start;
   return ready;
 }
@@ -66,7 +87,7 @@ Status ReadyModel::load(const LoadOptions& options,
                         const std::function<Status(const Model& loaded)>& then) {
   const double start = now();
   const auto load_all = [&]() -> Status {
-    SUBBYTE_TRY(std::unique_ptr<Model> loaded, try_to_load(*this, options));
+    SUBBYTE_TRY(std::unique_ptr<Model> loaded, try_to_load_everywhere(*this, options));
     if (then) SUBBYTE_CHECK(then(*loaded));
     model = std::move(loaded);
     return {};

@@ -30,6 +30,7 @@ NOT_RUN = {
     "podman ": "makes an image of Debian",
     "kubectl ": "wants a cluster of Kubernetes; tests/cluster/kubernetes_test.py",
     "curl -H": "asks that cluster",
+    "mpirun ": "tests/mpi/mpi_test.py runs them",
     "scp ": "both hosts are this machine",
 }
 #: The beginning of a block that a command prints.

@@ -8,10 +8,10 @@ from pathlib import Path
 from kept import ROOT, Texts, as_text
 
 FAMILIES = """array batch blocks c chat completion config context convert cuda device divergence
-execution export file generate gguf gptq group_gemm hadamard hqq import index isa jinja job json
-kbit kv layout linear logits matrix memory model naive_quantized orin pack pack_quantized perplexity
-plan python quantization quantize recast resume results safetensors sampling scheduler session synth
-template text tokenizer torch usage verify vq""".split()
+exchange execution export file generate gguf gptq group_gemm hadamard hqq import index isa jinja job
+json kbit kv layout linear logits matrix memory model naive_quantized orin pack pack_quantized
+perplexity plan python quantization quantize recast resume results safetensors sampling scheduler
+session synth template text tokenizer torch usage verify vq""".split()
 LITERAL = re.compile(rf'["`]((?:{"|".join(FAMILIES)})\.[a-z0-9_]+)["`]')
 # Names of files, of modules of models, and of keys of GGUF.
 NO_CODE = re.compile(

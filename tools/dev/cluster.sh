@@ -1,6 +1,7 @@
 # ./dev cluster-test: what runs on several machines, on this one.
 
-cluster_parts=(ray kubernetes)
+cluster_parts=(mpi ray kubernetes)
+mpi_packages=(openmpi-bin)  # without it tests of ranks that are processes are skipped
 
 # cluster-test [PART...]: all parts, or those named.
 command_cluster_test() {
@@ -15,6 +16,14 @@ command_cluster_test() {
   done
   print_phases
   report_tests
+}
+
+# Ranks that mpirun starts.
+cluster_test_mpi() {
+  need_packages "${build_packages[@]}" "${mpi_packages[@]}"
+  build_or_end ci subbyte exchange_test
+  run_tests ci --label-regex "$(label_regex exchange_test)"
+  count_test "tests/mpi/mpi_test.py --all" python3 tests/mpi/mpi_test.py build/ci/app/subbyte --all
 }
 
 # Replicas and jobs on a cluster of Ray.

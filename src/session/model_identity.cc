@@ -1,8 +1,9 @@
-#include "completions/job_identity.h"
+#include "session/model_identity.h"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -11,12 +12,12 @@
 #include "base/file_error.h"
 #include "base/model_file.h"
 #include "base/sha256.h"
-#include "completions/job.h"
 
 namespace subbyte {
 namespace {
 
 namespace fs = std::filesystem;
+using Digests = std::map<std::string, std::string>;
 
 constexpr std::string_view kWeights = ".safetensors";
 constexpr std::array<std::string_view, 2> kSmall = {".json", ".jinja"};
@@ -57,21 +58,21 @@ std::string digest_of_weights(const fs::path& path, std::span<const std::byte> b
   return digest.finish();
 }
 
-Status add_file(const fs::path& path, bool has_weights, bool is_named_by_user, JobRecord& record) {
+Status add_file(const fs::path& path, bool has_weights, bool is_named_by_user, Digests& digests) {
   const Result<MappedFile> opened =
       is_named_by_user ? MappedFile::open(path) : open_model_file(path, kAnyFileSize);
   if (!opened.ok() && is_named_by_user) return opened.error();
-  std::string name(kJobFile);
+  std::string name;
   if (path.parent_path().filename() == kTemplates) name += std::string(kTemplates) + "/";
   name += path.filename().native();
   if (!opened.ok()) {  // whoever reads it says so; of a model nobody may
-    record[std::move(name)] = std::string(opened.error().code);
+    digests[std::move(name)] = std::string(opened.error().code);
     return {};
   }
   const MappedFile& file = *opened;
   const std::string digest =
       has_weights ? digest_of_weights(path, file.bytes()) : sha256(file.bytes());
-  record[std::move(name)] = digest.substr(0, kDigestCharacters);
+  digests[std::move(name)] = digest.substr(0, kDigestCharacters);
   return file.verify_unchanged();
 }
 
@@ -102,19 +103,20 @@ Result<std::set<fs::path>> files_in(const fs::path& directory, bool is_beside_fi
 
 }  // namespace
 
-Status add_model_files(const fs::path& path, const fs::path& directory, JobRecord& record) {
+Result<Digests> model_identity(const fs::path& path, const fs::path& directory) {
+  Digests digests;
   std::error_code ignored;
   const bool is_file = !fs::is_directory(path, ignored);
-  if (is_file) SUBBYTE_CHECK(add_file(path, true, true, record));
+  if (is_file) SUBBYTE_CHECK(add_file(path, true, true, digests));
   std::vector<fs::path> directories = {directory};
   if (!is_file && path != directory) directories.push_back(path);  // where both have it, it counts
   for (const fs::path& one : directories) {
     SUBBYTE_TRY(const std::set<fs::path> files, files_in(one, is_file));
     for (const fs::path& file : files) {
-      SUBBYTE_CHECK(add_file(file, file.extension() == kWeights, false, record));
+      SUBBYTE_CHECK(add_file(file, file.extension() == kWeights, false, digests));
     }
   }
-  return {};
+  return digests;
 }
 
 }  // namespace subbyte

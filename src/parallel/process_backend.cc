@@ -1,0 +1,179 @@
+#include "parallel/process_backend.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "parallel/step_message.h"
+
+namespace subbyte {
+namespace {
+
+using Copies = std::vector<PageCopy>;
+
+/// The memory of a group of the cache of the first rank, which notes what is copied.
+class NotedMemory : public KvMemory {
+ public:
+  NotedMemory(std::shared_ptr<KvPool> pool, int32_t index, int32_t group,
+              std::shared_ptr<Copies> copies)
+      : pool_(std::move(pool)), index_(index), group_(group), copies_(std::move(copies)) {}
+
+  /// The pool, by the order in which pools were made.
+  int32_t index() const { return index_; }
+
+  KvMemory& of_rank(int rank) override { return memory().of_rank(rank); }
+  void copy_page(int32_t from, int32_t to, int64_t positions) override {
+    copies_->push_back({index_, group_, from, to, positions});
+    memory().copy_page(from, to, positions);
+  }
+
+ private:
+  KvMemory& memory() const { return pool_->groups()[static_cast<std::size_t>(group_)].memory(); }
+
+  std::shared_ptr<KvPool> pool_;
+  int32_t index_;
+  int32_t group_;
+  std::shared_ptr<Copies> copies_;
+};
+
+int32_t pool_of(const Batch& batch) {
+  KvPool& pool = batch.parts.front().sequence->pool();
+  if (pool.groups().empty()) return 0;
+  return static_cast<const NotedMemory&>(pool.groups().front().memory()).index();
+}
+
+/// A pool of another process has the sizes of the first rank's.
+void write_size(const CacheSize& size, MessageWriter& message) {
+  for (const int64_t number :
+       {size.positions, size.sequences, size.step_tokens, size.checkpoints}) {
+    message.add(number);
+  }
+  message.add(size.keeps_prefixes);
+}
+
+CacheSize read_size(MessageReader& message) {
+  CacheSize size;
+  for (int64_t* const number :
+       {&size.positions, &size.sequences, &size.step_tokens, &size.checkpoints}) {
+    *number = message.take<int64_t>();
+  }
+  size.keeps_prefixes = message.take<bool>();
+  return size;
+}
+
+}  // namespace
+
+struct ProcessBackend::State {
+  std::unique_ptr<Backend> group;
+  std::vector<const CompiledStep*> steps;      // in the order in which they were compiled
+  std::vector<std::shared_ptr<KvPool>> pools;  // in that of make_kv_pool()
+  std::shared_ptr<Copies> copies = std::make_shared<Copies>();
+  CacheLayout layout;  // of the last plan
+  Status error;        // of the message about the step that was submitted
+};
+
+ProcessBackend::ProcessBackend(std::unique_ptr<Backend> group, std::shared_ptr<Exchange> exchange)
+    : ForwardingBackend(*group), exchange_(std::move(exchange)), state_(std::make_unique<State>()) {
+  state_->group = std::move(group);
+}
+
+ProcessBackend::~ProcessBackend() {
+  if (is_first()) static_cast<void>(send(*exchange_, kEndOfMessages).ok());
+}
+
+Result<Weight> ProcessBackend::upload_far(Matrix table) {
+  return backend_.upload_far(std::move(table));
+}
+
+double ProcessBackend::measure_read_bandwidth(const Weight& weight) {
+  if (is_first() && !send(*exchange_, static_cast<uint32_t>(StepMessage::kMeasure)).ok()) return 0;
+  const double mine = backend_.measure_read_bandwidth(weight);
+  std::vector<double> all(static_cast<std::size_t>(exchange_->size()));
+  const Status gathered = exchange_->all_gather(std::as_bytes(std::span(&mine, 1)),
+                                                std::as_writable_bytes(std::span(all)));
+  double sum = 0;
+  for (const double one : all) sum += one;
+  return gathered.ok() ? sum : 0;
+}
+
+Result<std::unique_ptr<CompiledStep>> ProcessBackend::compile(StepPlan plan) {
+  state_->layout = plan.cache;
+  SUBBYTE_TRY(std::unique_ptr<CompiledStep> step, backend_.compile(std::move(plan)));
+  state_->steps.push_back(step.get());
+  return step;
+}
+
+Result<KvPool> ProcessBackend::make_kv_pool(const CacheLayout& layout, Element type,
+                                            const CacheSize& size) {
+  if (is_first()) {
+    MessageWriter message;
+    message.add(type);
+    write_size(size, message);
+    SUBBYTE_CHECK(send(*exchange_, static_cast<uint32_t>(StepMessage::kPool), message));
+  }
+  auto made = backend_.make_kv_pool(layout, type, size);
+  SUBBYTE_CHECK(agree(*exchange_, made.ok() ? Status() : Status(made.error())));
+  const auto index = static_cast<int32_t>(state_->pools.size());
+  state_->pools.push_back(std::make_shared<KvPool>(std::move(made).value()));
+  std::vector<KvGroup> groups;
+  for (std::size_t i = 0; i < layout.groups.size(); ++i) {
+    groups.emplace_back(layout.groups[i], cache_units(layout.groups[i], size),
+                        std::make_unique<NotedMemory>(state_->pools.back(), index,
+                                                      static_cast<int32_t>(i), state_->copies));
+  }
+  return KvPool(layout, type, size, std::move(groups));
+}
+
+void ProcessBackend::submit(const CompiledStep& step, const Batch& batch) {
+  const auto found = std::ranges::find(state_->steps, &step);
+  MessageWriter message;
+  message.add(static_cast<int32_t>(found - state_->steps.begin()));
+  message.add(pool_of(batch));
+  write_copies(*state_->copies, message);
+  state_->copies->clear();
+  write_batch(batch, message);
+  state_->error = send(*exchange_, static_cast<uint32_t>(StepMessage::kStep), message);
+  if (state_->error.ok()) backend_.submit(step, batch);
+}
+
+Status ProcessBackend::wait(Logits& logits) {
+  SUBBYTE_CHECK(std::exchange(state_->error, {}));
+  return backend_.wait(logits);
+}
+
+Status ProcessBackend::follow() {
+  for (;;) {
+    SUBBYTE_TRY(MessageReader message, receive(*exchange_));
+    if (message.kind() == kEndOfMessages) return {};
+    SUBBYTE_CHECK(do_as_told(message.kind(), message));
+  }
+}
+
+Status ProcessBackend::do_as_told(uint32_t kind, MessageReader& message) {
+  switch (static_cast<StepMessage>(kind)) {
+    case StepMessage::kMeasure:
+      measure_read_bandwidth({});
+      return {};
+    case StepMessage::kPool: {
+      const auto type = message.take<Element>();
+      const CacheSize size = read_size(message);
+      const auto made = make_kv_pool(state_->layout, type, size);
+      return made.ok() ? Status() : Status(made.error());
+    }
+    case StepMessage::kStep:
+      break;
+  }
+  const CompiledStep& step = *state_->steps[message.take<int32_t>()];
+  const std::size_t pool = message.take<int32_t>();
+  for (const PageCopy& copy : read_copies(message)) {
+    KvGroup& group = state_->pools[copy.pool]->groups()[copy.group];
+    group.memory().copy_page(copy.from, copy.to, copy.positions);
+  }
+  const MirroredBatch batch(message, *state_->pools[pool]);
+  backend_.submit(step, batch.batch());
+  Logits unread;
+  return backend_.wait(unread);
+}
+
+}  // namespace subbyte

@@ -1,0 +1,81 @@
+#include "parallel/step_message.h"
+
+namespace subbyte {
+namespace {
+
+void write_sequence(const Sequence& sequence, MessageWriter& message) {
+  message.add(sequence.length());
+  message.add(sequence.is_long());
+  const std::size_t groups = sequence.pool().groups().size();
+  message.add(static_cast<uint64_t>(groups));
+  for (std::size_t i = 0; i < groups; ++i) {
+    const auto group = static_cast<int32_t>(i);
+    const bool has_states = sequence.pool().groups()[i].layout().is_state();
+    message.add_all(sequence.pages(group));
+    message.add(has_states ? sequence.state(group) : kNoPage);
+    message.add(sequence.next_state(group));
+  }
+}
+
+SequenceTables read_sequence(MessageReader& message) {
+  SequenceTables tables;
+  tables.length = message.take<int64_t>();
+  tables.is_long = message.take<bool>();
+  const auto groups = message.take<uint64_t>();
+  for (uint64_t i = 0; i < groups; ++i) {
+    SequenceTables::Group group;
+    group.pages = message.take_all<int32_t>();
+    group.state = message.take<int32_t>();
+    group.next_state = message.take<int32_t>();
+    tables.groups.push_back(std::move(group));
+  }
+  return tables;
+}
+
+}  // namespace
+
+void write_copies(std::span<const PageCopy> copies, MessageWriter& message) {
+  message.add(static_cast<uint64_t>(copies.size()));
+  for (const PageCopy& copy : copies) {
+    for (const int32_t number : {copy.pool, copy.group, copy.from, copy.to}) message.add(number);
+    message.add(copy.positions);
+  }
+}
+
+std::vector<PageCopy> read_copies(MessageReader& message) {
+  std::vector<PageCopy> copies;
+  const auto count = message.take<uint64_t>();
+  for (uint64_t i = 0; i < count; ++i) {
+    PageCopy copy = {};
+    for (int32_t* const number : {&copy.pool, &copy.group, &copy.from, &copy.to}) {
+      *number = message.take<int32_t>();
+    }
+    copy.positions = message.take<int64_t>();
+    copies.push_back(copy);
+  }
+  return copies;
+}
+
+void write_batch(const Batch& batch, MessageWriter& message) {
+  message.add(static_cast<uint64_t>(batch.parts.size()));
+  for (const Part& part : batch.parts) {
+    write_sequence(*part.sequence, message);
+    message.add_all(part.tokens);
+    message.add(part.num_head_rows());
+  }
+}
+
+MirroredBatch::MirroredBatch(MessageReader& message, KvPool& pool) {
+  const auto parts = message.take<uint64_t>();
+  sequences_.reserve(parts);
+  for (uint64_t i = 0; i < parts; ++i) {
+    sequences_.push_back(Sequence::mirror(pool, read_sequence(message)));
+    tokens_.push_back(message.take_all<int32_t>());
+    Part& part = parts_.emplace_back();
+    part.sequence = &sequences_.back();
+    part.num_logits = message.take<int64_t>();
+  }
+  for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i].tokens = tokens_[i];
+}
+
+}  // namespace subbyte

@@ -1,0 +1,43 @@
+#pragma once
+// What the first rank tells ranks in other processes: the caches that they make and the steps that
+// they compute. Kinds of session/follower.h come before these.
+
+#include <cstdint>
+#include <vector>
+
+#include "exchange/message.h"
+#include "ops/batch.h"
+
+namespace subbyte {
+
+enum class StepMessage : uint32_t { kPool = 16, kStep, kMeasure };
+
+/// Positions of a page that are copied before a step.
+struct PageCopy {
+  int32_t pool, group, from, to;
+  int64_t positions;
+};
+
+void write_copies(std::span<const PageCopy> copies, MessageWriter& message);
+std::vector<PageCopy> read_copies(MessageReader& message);
+
+/// Parts as ranks need them that give no results: the rows of the head are computed and not read,
+/// and nobody chooses a token.
+void write_batch(const Batch& batch, MessageWriter& message);
+
+/// A batch whose sequences another process keeps.
+class MirroredBatch {
+ public:
+  MirroredBatch(MessageReader& message, KvPool& pool);
+  MirroredBatch(const MirroredBatch&) = delete;
+  MirroredBatch& operator=(const MirroredBatch&) = delete;
+
+  Batch batch() const { return {.parts = parts_}; }
+
+ private:
+  std::vector<Sequence> sequences_;
+  std::vector<std::vector<int32_t>> tokens_;
+  std::vector<Part> parts_;
+};
+
+}  // namespace subbyte

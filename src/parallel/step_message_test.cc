@@ -1,0 +1,88 @@
+#include "parallel/step_message.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace subbyte {
+namespace {
+
+constexpr int64_t kUnits = 8;
+
+class NoMemory : public KvMemory {
+ public:
+  void copy_page(int32_t, int32_t, int64_t) override {}
+};
+
+KvPool make_pool() {
+  const CacheLayout layout = {
+      {{.layers = 1, .kv_heads = 1, .head_dim = 1}, {.layers = 1, .state_size = 4}}};
+  std::vector<KvGroup> groups;
+  for (const CacheGroup& group : layout.groups) {
+    groups.emplace_back(group, kUnits, std::make_unique<NoMemory>());
+  }
+  return {layout, Element::kF32, {.positions = kUnits * kPagePositions}, std::move(groups)};
+}
+
+void expect_same(const Sequence& found, const Sequence& expected) {
+  EXPECT_EQ(found.length(), expected.length());
+  EXPECT_EQ(found.is_long(), expected.is_long());
+  EXPECT_EQ(std::vector<int32_t>(found.pages(0).begin(), found.pages(0).end()),
+            std::vector<int32_t>(expected.pages(0).begin(), expected.pages(0).end()));
+  EXPECT_EQ(found.state(1), expected.state(1));
+  EXPECT_EQ(found.next_state(1), expected.next_state(1));
+}
+
+TEST(StepMessage, another_process_sees_the_sequences_of_a_batch) {
+  KvPool pool = make_pool();
+  Sequence used(pool, 400);
+  ASSERT_TRUE(used.reserve(200).ok());
+  used.advance(200);
+  ASSERT_TRUE(used.reserve(1).ok());
+  Sequence fresh(pool, 400);
+  ASSERT_TRUE(fresh.reserve(3).ok());
+  const std::vector<int32_t> one = {7};
+  const std::vector<int32_t> three = {1, 2, 3};
+  const Part parts[] = {
+      {.sequence = &used, .tokens = one, .num_logits = 0, .choice = TokenChoice{}},
+      {.sequence = &fresh, .tokens = three, .num_logits = 2}};
+  MessageWriter writer;
+  write_batch({.parts = parts}, writer);
+  MessageReader reader(1, {writer.bytes().begin(), writer.bytes().end()});
+  KvPool other = make_pool();
+  {
+    const MirroredBatch mirrored(reader, other);
+    const Batch batch = mirrored.batch();
+    ASSERT_EQ(batch.parts.size(), 2u);
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(&batch.parts[i].sequence->pool(), &other);
+      expect_same(*batch.parts[i].sequence, *parts[i].sequence);
+      EXPECT_EQ(std::vector<int32_t>(batch.parts[i].tokens.begin(), batch.parts[i].tokens.end()),
+                std::vector<int32_t>(parts[i].tokens.begin(), parts[i].tokens.end()));
+      EXPECT_EQ(batch.parts[i].num_head_rows(), parts[i].num_head_rows());
+      EXPECT_FALSE(batch.parts[i].choice.has_value());
+    }
+  }
+  for (const KvGroup& group : other.groups()) EXPECT_EQ(group.num_free(), kUnits);
+}
+
+TEST(StepMessage, copies_of_pages_come_as_they_are) {
+  const PageCopy copies[] = {{0, 1, 2, 3, 100}, {1, 0, 5, 4, 1}};
+  MessageWriter writer;
+  write_copies(copies, writer);
+  MessageReader reader(1, {writer.bytes().begin(), writer.bytes().end()});
+  const std::vector<PageCopy> found = read_copies(reader);
+  ASSERT_EQ(found.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(found[i].pool, copies[i].pool);
+    EXPECT_EQ(found[i].group, copies[i].group);
+    EXPECT_EQ(found[i].from, copies[i].from);
+    EXPECT_EQ(found[i].to, copies[i].to);
+    EXPECT_EQ(found[i].positions, copies[i].positions);
+  }
+}
+
+}  // namespace
+}  // namespace subbyte

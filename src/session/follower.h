@@ -1,0 +1,30 @@
+#pragma once
+// Ranks in other processes (backends/processes.h): the first one opens and loads a model, and the
+// others do the same.
+//
+//   rank 0                                rank 1, 2, ...: follow_first_rank()
+//   open_elsewhere   --- which model -->  opens it; all compare program and files
+//   load_elsewhere   --- options ------>  loads it; all agree that they have
+//   steps            ----------------->   steps
+//   its end          ----------------->   returns
+
+#include <string>
+
+#include "exchange/exchange.h"
+#include "models/model.h"
+#include "subbyte/device.h"
+
+namespace subbyte {
+
+/// Lets the other ranks open the model of that name, which rank 0 has opened. Code exchange.failed
+/// where another rank has another program or another model, or does not open it.
+Status open_elsewhere(Exchange& others, const std::string& name, const ModelFiles& files);
+
+/// Lets the other ranks load the model, before rank 0 does; then all agree() on how that went.
+Status load_elsewhere(Exchange& others, const LoadOptions& options);
+
+/// Does that on another rank, until the first one has ended. Codes: those of ReadyModel and of
+/// Exchange.
+Status follow_first_rank(const DeviceOptions& device);
+
+}  // namespace subbyte
