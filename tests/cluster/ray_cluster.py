@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -14,8 +15,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+PORT = free_port()  # of the proxy of Serve
 CHAT = "/v1/chat/completions"
-PORT = 8123
 PATIENCE = 60  # seconds that a test waits for what should come
 FOLDER = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 PROGRAM = [sys.executable, "-m", "subbyte"]
@@ -47,7 +55,7 @@ def start_ray() -> None:
 
 def deploy(**settings: object) -> None:
     """The application, or the same with other settings."""
-    usual = {"model": str(model()), "replicas": 3, "down_seconds": 1.0,
+    usual = {"model": str(model()), "replicas": 3, "down_seconds": 1.0, "max_requests": 16,
              "max_body_bytes": 1_000_000,
              "options": "--parallel 16 --device cpu --batch-invariant --log none"}
     serve.run(application(Settings(**{**usual, **settings})), name="subbyte")

@@ -20,7 +20,7 @@ import sys
 import unittest
 from pathlib import Path
 
-from ray_cluster import FOLDER, model, servers, wait_until
+from ray_cluster import FOLDER, free_port, model, servers, wait_until
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cluster.md"
 PLACE = Path(FOLDER.name)
@@ -44,12 +44,6 @@ def blocks(language: str = "") -> list[str]:
 
 def lines_with(word: str) -> list[str]:
     return [line for block in blocks() for line in block.splitlines() if line.startswith(word)]
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Lines(unittest.TestCase):

@@ -22,7 +22,9 @@ from ray import serve
 from ray_cluster import (CHAT, PORT, Load, ask, deploy, environment, kill, model, question,
                          servers, start_ray, wait_until)
 
+from subbyte.ray import Settings
 from subbyte.ray._routing import routing_key
+from subbyte.ray._serving import parallel_of
 
 NUM_REQUESTS = 2000
 COMMAND = [sys.executable, "-m", "subbyte.ray", "serve"]
@@ -66,6 +68,13 @@ class Routes(unittest.TestCase):
             self.assertEqual(routing_key({}, body), "", body)
         for body in (b'{"messages": [7, null]}', b'{"prompt": [null]}', b'{"prompt": [[]]}'):
             self.assertNotEqual(routing_key({}, body), "")
+
+
+class Sizes(unittest.TestCase):
+    def test_requests_at_once_are_those_of_the_options(self) -> None:
+        for options, parallel in (("", 8), ("--parallel 64", 64), ("-t 2 --parallel=3", 3),
+                                  ("--max-num-seqs 5 --seed 7", 5)):
+            self.assertEqual(parallel_of(Settings(model="m", options=options)), parallel, options)
 
 
 class Answers(unittest.TestCase):

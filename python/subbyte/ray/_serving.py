@@ -4,6 +4,7 @@
 
 Annotations are no texts here, as Ray reads that of application().
 """
+import argparse
 import asyncio
 import json
 import os
@@ -16,7 +17,8 @@ from urllib.parse import quote, unquote
 
 import aiohttp
 import yarl
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import (BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt,
+                      PositiveFloat, PositiveInt)
 from ray import serve
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 from ray.serve.config import AutoscalingConfig, RequestRouterConfig
@@ -36,6 +38,7 @@ ROUTER = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
 LOST = (ActorDiedError, ActorUnavailableError)
 TRIES = 2
 HEALTH_SECONDS = 10
+USUAL_PARALLEL = 8  # of subbyte serve
 #: Within which a replica is gone whose server is, and a server that answers nothing has ended.
 END_SECONDS = 5
 MAX_PASSED_ON = 100_000  # requests at one ingress
@@ -56,10 +59,11 @@ class Settings(BaseModel):
     program: str = Field("", description="run instead of the program of the package")
     replicas: PositiveInt = Field(1, description="at least so many")
     max_replicas: int = Field(0, description="at most so many, where that is more")
-    target_requests: PositiveFloat = Field(
-        8, description="in progress for each replica, which their number aims at")
-    max_requests: PositiveInt = Field(
-        16, description="in progress at one replica; further ones go to the next of their order")
+    target_requests: NonNegativeFloat = Field(
+        0, description="in progress for each replica, which their number aims at; 0: --parallel")
+    max_requests: NonNegativeInt = Field(
+        0, description="in progress at one replica; further ones go to the next of their order; "
+                       "0: twice --parallel")
     cpus: PositiveFloat = Field(1, description="processors of each replica")
     gpus: float = Field(0, description="GPUs of each replica")
     max_body_bytes: PositiveInt = Field(32 << 20, description="of a request; then 413")
@@ -81,6 +85,14 @@ def serve_options(settings: Settings) -> list[str]:
     if not settings.gpus and not {"-t", "--threads"} & set(options):
         options = ["--threads", str(max(1, int(settings.cpus))), *options]
     return options
+
+
+def parallel_of(settings: Settings) -> int:
+    """Samples that a server computes at once: what its options say, or else what is usual."""
+    options = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    options.add_argument("--parallel", "--max-num-seqs", "-np", default="")
+    said = options.parse_known_args(shlex.split(settings.options))[0].parallel
+    return int(said) if said.isdigit() and int(said) > 0 else USUAL_PARALLEL
 
 
 @dataclass(frozen=True)
@@ -265,13 +277,15 @@ def problem(status: int, message: str) -> Response:
 def application(settings: Settings) -> serve.Application:
     """The application, for serve.run() and for `serve run subbyte.ray:application model=...`."""
     most = max(settings.replicas, settings.max_replicas)
+    parallel = parallel_of(settings)
     quiet = LoggingConfig(enable_access_log=False)
     replicas = serve.deployment(Replica).options(
-        name="replica", logging_config=quiet, max_ongoing_requests=settings.max_requests,
+        name="replica", logging_config=quiet,
+        max_ongoing_requests=settings.max_requests or 2 * parallel,
         ray_actor_options={"num_cpus": settings.cpus, "num_gpus": settings.gpus},
         autoscaling_config=AutoscalingConfig(
             min_replicas=settings.replicas, max_replicas=most, initial_replicas=settings.replicas,
-            target_ongoing_requests=settings.target_requests,
+            target_ongoing_requests=settings.target_requests or parallel,
             upscale_delay_s=settings.up_seconds, downscale_delay_s=settings.down_seconds),
         health_check_period_s=1, health_check_timeout_s=HEALTH_SECONDS,
         graceful_shutdown_wait_loop_s=0.5, graceful_shutdown_timeout_s=settings.drain_seconds,
