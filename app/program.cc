@@ -93,8 +93,8 @@ void declare(Program& program, Invocation& invocation) {
                      "others (slower)");
   program
       .share(Shares::kModel, "--tensor-parallel", invocation.tensor_parallel,
-             "ranks that divide every weight and the cache among them: parts of a CPU's "
-             "threads, or the processes that mpirun has started")
+             "ranks that divide every weight and the cache among them: as many GPUs, parts of a "
+             "CPU's threads, or the processes that mpirun has started")
       .value("N")
       .between(1, 64)
       .shows_default();

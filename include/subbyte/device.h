@@ -42,8 +42,8 @@ struct DeviceOptions {
   int step_kernel_tokens = 8;
   /// Other steps of single tokens as CUDA graphs.
   bool step_graphs = true;
-  /// Ranks that divide every weight and the cache among them, and compute each token together; on
-  /// the CPU the threads are divided, too.
+  /// Ranks that divide every weight and the cache among them, and compute each token together: as
+  /// many GPUs from that of `device` on, or groups of the CPU's threads.
   int tensor_parallel_size = 1;
 };
 

@@ -99,8 +99,8 @@ class Engine:
         isa: kernels of the CPU ("scalar" to "amx"); "": the best that this machine has.
         activations: "f32", "bf16", "int8"; "mxfp8" for experts, "fp8" for FP8 on Hopper.
         batch_invariant: a token's logits are the same bits alone and with others (slower).
-        tensor_parallel_size: ranks that divide every weight and the cache among them, and the
-            threads of a CPU; not on a GPU so far.
+        tensor_parallel_size: ranks that divide every weight and the cache among them: as many GPUs
+            from that of device on, or groups of a CPU's threads.
         head_bits: 4 or 8 quantize embedding and head while they are loaded.
         kv_cache_type: "f32", "f16", "bf16" or "fp8".
         context: positions of a sample at most; 0: 4096, or fewer where the model has fewer.

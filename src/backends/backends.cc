@@ -40,16 +40,19 @@ Result<std::unique_ptr<Backend>> make_cpu(const DeviceOptions& options) {
 Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int index) {
   const std::string unserved = unsupported_by_gpu(options);
   if (!unserved.empty()) return Error{"device.unsupported", unserved};
+  SUBBYTE_CHECK(check_ranks(options));
   SUBBYTE_CHECK(check_num_threads(options.num_threads));
   SUBBYTE_CHECK(device::count_gpus());
-  return make_cuda_backend({.index = index,
-                            .is_bf16 = options.activations == Activations::kBF16,
-                            .mxfp8_experts = options.activations == Activations::kMxfp8,
-                            .fp8_activations = options.activations == Activations::kFp8,
-                            .num_threads = options.num_threads,
-                            .batch_invariant = options.batch_invariant,
-                            .step_kernel_tokens = options.step_kernel_tokens,
-                            .step_graphs = options.step_graphs});
+  const CudaOptions own = {.index = index,
+                           .is_bf16 = options.activations == Activations::kBF16,
+                           .mxfp8_experts = options.activations == Activations::kMxfp8,
+                           .fp8_activations = options.activations == Activations::kFp8,
+                           .num_threads = options.num_threads,
+                           .batch_invariant = options.batch_invariant,
+                           .step_kernel_tokens = options.step_kernel_tokens,
+                           .step_graphs = options.step_graphs};
+  return options.tensor_parallel_size > 1 ? make_gpu_ranks(own, options.tensor_parallel_size)
+                                          : make_cuda_backend(own);
 }
 
 DeviceInfo info_of(const device::GpuInfo& gpu, bool measures) {
@@ -91,7 +94,6 @@ std::string unsupported_by_gpu(const DeviceOptions& options) {
   }
   if (options.threads != nullptr) return "the GPU takes no executor";
   if (options.pin_threads) return "pinned threads are for models on the CPU";
-  if (options.tensor_parallel_size > 1) return "tensor parallelism is of CPUs so far";
   return {};
 }
 

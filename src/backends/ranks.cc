@@ -41,8 +41,9 @@ Result<std::unique_ptr<Backend>> make_cpu_process(const ExecutionOptions& option
   SUBBYTE_TRY(std::unique_ptr<Exchange> made, make_mpi_exchange());
   const std::shared_ptr<Exchange> exchange = std::move(made);
   SUBBYTE_TRY(auto backend, make_cpu_backend(options, exchange));
-  auto group = make_group_backend(alone(std::move(backend)), {exchange->rank(), exchange->size()},
-                                  std::make_shared<ThreadPool>(options.num_threads));
+  SUBBYTE_TRY(auto group,
+              make_group_backend(alone(std::move(backend)), {exchange->rank(), exchange->size()},
+                                 std::make_shared<ThreadPool>(options.num_threads)));
   return std::unique_ptr<Backend>(std::make_unique<ProcessBackend>(std::move(group), exchange));
 }
 
@@ -84,7 +85,11 @@ Status check_ranks(const DeviceOptions& options) {
     return refuse("mpirun has started " + std::to_string(place->size) + " ranks, and " +
                   std::to_string(ranks) + " are asked for");
   }
-  if (options.pin_threads) return refuse("threads of several ranks in one process are not pinned");
+  if (options.pin_threads) {
+    return refuse(
+        "threads of several ranks in one process are not pinned: leave pinning (--pin, "
+        "SUBBYTE_PIN=1) out");
+  }
   if (options.threads != nullptr) return refuse("ranks have threads of their own");
   return {};
 }
@@ -102,6 +107,14 @@ Result<std::unique_ptr<Backend>> make_cpu_ranks(const ExecutionOptions& options,
     SUBBYTE_TRY(auto backend, make_cpu_backend(own, std::move(exchanges[rank])));
     backends.push_back(std::move(backend));
   }
+  return make_group_backend(std::move(backends), {.size = ranks}, host);
+}
+
+Result<std::unique_ptr<Backend>> make_gpu_ranks(const CudaOptions& options, int ranks) {
+  CudaOptions own = options;
+  const auto host = std::make_shared<ThreadPool>(options.num_threads);
+  own.num_threads = std::max(1, host->size() / ranks);
+  SUBBYTE_TRY(auto backends, make_cuda_ranks(own, ranks));
   return make_group_backend(std::move(backends), {.size = ranks}, host);
 }
 

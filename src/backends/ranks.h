@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "cuda_backend/cuda_backend.h"
 #include "kernels/cpu/execution.h"
 #include "ops/backend.h"
 #include "subbyte/device.h"
@@ -17,5 +18,8 @@ Status check_ranks(const DeviceOptions& options);
 /// In one process the threads of `options` are divided among them; each has one at least. Codes:
 /// those of make_cpu_backend, exchange.mpi.
 Result<std::unique_ptr<Backend>> make_cpu_ranks(const ExecutionOptions& options, int ranks);
+
+/// So many GPUs from `options.index` on. Codes: those of make_cuda_ranks.
+Result<std::unique_ptr<Backend>> make_gpu_ranks(const CudaOptions& options, int ranks);
 
 }  // namespace subbyte

@@ -67,6 +67,7 @@ Status open(const char* model, const subbyte_session_options* from, subbyte_sess
   if (o.device != nullptr) options.device.device = o.device;
   options.device.num_threads = o.num_threads;
   options.device.batch_invariant = o.batch_invariant != 0;
+  if (o.tensor_parallel_size != 0) options.device.tensor_parallel_size = o.tensor_parallel_size;
   SUBBYTE_TRY(options.cache_type, read_cache_type(o.cache_type));
   options.context = o.context;
   options.cache_positions = o.cache_positions;

@@ -64,8 +64,7 @@ Status CudaAttention::find_angles(float* cos, float* sin, const Rope& rope) {
 }
 
 KvLayer CudaAttention::cache(const CacheSlot& slot) const {
-  const KvGroup& group = step_.pool().groups()[slot.group];
-  return static_cast<const CudaKvMemory&>(group.memory()).layer(slot.layer);
+  return static_cast<const CudaKvMemory&>(step_.memory(slot.group)).layer(slot.layer);
 }
 
 cuda::StepAttention CudaAttention::of_program(const RotateOp& op, const float* cos,

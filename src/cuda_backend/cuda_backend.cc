@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <new>
+#include <numeric>
 #include <utility>
 
 #include "base/thread_pool.h"
@@ -12,6 +13,7 @@
 #include "cuda_backend/step_runner.h"
 #include "device/machines.h"
 #include "kernels/cuda/attention/latent.h"
+#include "kernels/cuda/exchange/peer_group.h"
 
 namespace subbyte {
 namespace {
@@ -36,17 +38,22 @@ class OwnStream {
   cudaError_t error_;
 };
 
+using Peers = std::shared_ptr<const cuda::PeerMemory>;
+
 class CudaBackend : public Backend {
  public:
+  /// `peers`: the ranks of its group, of which it is `rank`; nullptr: there are no others.
   CudaBackend(const CudaOptions& options, device::GpuInfo gpu, const cuda::Device& device,
-              std::unique_ptr<OwnStream> stream)
+              std::unique_ptr<OwnStream> stream, Peers peers, int rank)
       : gpu_(std::move(gpu)),
+        peers_(std::move(peers)),
         number_(options.is_bf16 ? cuda::Number::kBF16 : cuda::Number::kF16),
         host_(options.num_threads),
         stream_(std::move(stream)),
         runner_(device, number_,
                 {options.batch_invariant, options.mxfp8_experts, options.fp8_activations,
-                 options.step_kernel_tokens, options.step_graphs},
+                 options.step_kernel_tokens, options.step_graphs,
+                 peers_ == nullptr ? cuda::PeerGroup() : peers_->of_rank(rank)},
                 stream_->get()),
         uploader_(host_),
         memory_(gpu_.index, stream_->get(), arena_, uploader_, runner_) {}
@@ -238,6 +245,7 @@ class CudaBackend : public Backend {
   }
 
   device::GpuInfo gpu_;
+  Peers peers_;
   cuda::Number number_;
   ThreadPool host_;
   std::unique_ptr<OwnStream> stream_;
@@ -250,9 +258,7 @@ class CudaBackend : public Backend {
   int64_t next_step_ = 1;
 };
 
-}  // namespace
-
-Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
+Result<std::unique_ptr<Backend>> make_one(const CudaOptions& options, Peers peers, int rank) {
   SUBBYTE_TRY(std::vector<device::GpuInfo> gpus, device::list_gpus());
   for (device::GpuInfo& gpu : gpus) {
     if (gpu.index != options.index) continue;
@@ -267,11 +273,38 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
     auto stream = std::make_unique<OwnStream>();
     error = stream->error();
     if (error != cudaSuccess) return cuda_error("cuda.device", gpu.name, error);
-    return std::unique_ptr<Backend>(
-        std::make_unique<CudaBackend>(options, std::move(gpu), device, std::move(stream)));
+    return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(
+        options, std::move(gpu), device, std::move(stream), std::move(peers), rank));
   }
   return Error{"cuda.device", "no GPU " + std::to_string(options.index) + "; there are " +
                                   std::to_string(gpus.size())};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
+  return make_one(options, nullptr, 0);
+}
+
+Result<std::vector<std::unique_ptr<Backend>>> make_cuda_ranks(const CudaOptions& options,
+                                                              int ranks) {
+  SUBBYTE_TRY(const std::vector<device::GpuInfo> gpus, device::list_gpus());
+  if (options.index + ranks > std::ssize(gpus)) {
+    return Error{"device.ranks", "tensor parallelism: " + std::to_string(ranks) +
+                                     " ranks are as many GPUs, and there are " +
+                                     std::to_string(gpus.size())};
+  }
+  std::vector<int> indices(static_cast<std::size_t>(ranks));
+  std::iota(indices.begin(), indices.end(), options.index);
+  SUBBYTE_TRY(const Peers peers, cuda::PeerMemory::connect(indices));
+  std::vector<std::unique_ptr<Backend>> backends;
+  for (int rank = 0; rank < ranks; ++rank) {
+    CudaOptions own = options;
+    own.index = indices[static_cast<std::size_t>(rank)];
+    SUBBYTE_TRY(auto backend, make_one(own, peers, rank));
+    backends.push_back(std::move(backend));
+  }
+  return backends;
 }
 
 }  // namespace subbyte

@@ -3,6 +3,7 @@
 // or bf16; the residual stream, sums and logits are float32. docs/cuda_backend.md says more.
 
 #include <memory>
+#include <vector>
 
 #include "base/host_device.h"
 #include "ops/backend.h"
@@ -26,5 +27,10 @@ struct CudaOptions {
 
 /// Codes: cuda.device, also for a GPU below compute capability 8.0; cuda.memory.
 SUBBYTE_BY_NVCC Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options);
+
+/// So many GPUs from `options.index` on as the ranks of a group (src/parallel/). Codes: also
+/// cuda.peer_access where one cannot reach the memory of another.
+SUBBYTE_BY_NVCC Result<std::vector<std::unique_ptr<Backend>>> make_cuda_ranks(
+    const CudaOptions& options, int ranks);
 
 }  // namespace subbyte

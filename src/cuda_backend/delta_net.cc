@@ -57,8 +57,7 @@ bool CudaDeltaNets::serves(const DeltaNetOp& op, const cuda::DeltaNetGateProduct
 
 Status CudaDeltaNets::run(const DeltaNetOp& op, const CudaRows& y, const void* qkvz, const void* ba,
                           const cuda::DeltaNetGateProduct& product) {
-  const KvGroup& group = step_.pool().groups()[op.cache.group];
-  const auto& memory = static_cast<const CudaStateMemory&>(group.memory());
+  const auto& memory = static_cast<const CudaStateMemory&>(step_.memory(op.cache.group));
   const DeltaNetColumns columns = delta_net_columns(op.shape);
   cuda::DeltaNetCall call;
   call.y = y.data;

@@ -1,15 +1,76 @@
-// What a rank tells the others in a step (ops/exchange.h).
+// What a rank exchanges with the others in a step (ops/exchange.h), through the memory of all.
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
 
 #include "cuda_backend/step_runner.h"
+#include "kernels/cuda/exchange/peer_sum.h"
 
 namespace subbyte {
+namespace {
 
-Status CudaStepRunner::launch(const AllReduceOp&) {
-  return Error{"linear.unsupported", "there are no other ranks"};
+constexpr int64_t kSumBytes = 16;       // that rows of a sum are multiples of
+constexpr int64_t kMaxJoinedRows = 16;  // of a sum that goes in one kernel with its norm
+
+}  // namespace
+
+Status CudaStepRunner::check_exchange(const StepPlan& plan, const Op& op) const {
+  const bool exchanges =
+      std::holds_alternative<AllReduceOp>(op.what) || std::holds_alternative<AllGatherOp>(op.what);
+  if (!exchanges) return {};
+  if (options_.peers.ranks < 2) {
+    return Error{"linear.unsupported", op.name + ": there are no other ranks"};
+  }
+  const StepValue& y = plan.value(op.outputs.front());
+  if (y.cols * value_bytes(y.type) % kSumBytes == 0) return {};
+  return Error{"linear.unsupported", op.name +
+                                         ": ranks exchange rows of multiples of 16 bytes, "
+                                         "found " +
+                                         std::to_string(y.cols * value_bytes(y.type))};
 }
 
-Status CudaStepRunner::launch(const AllGatherOp&) {
-  return Error{"linear.unsupported", "there are no other ranks"};
+Status CudaStepRunner::launch(const AllReduceOp& op) {
+  cuda::run_peer_sum({at(op.y), at(op.x), rows_of(op.y) * plan_->value(op.y).cols, element()},
+                     options_.peers, stream_);
+  return {};
+}
+
+/// In one kernel where all fits into one trip over the link.
+Status CudaStepRunner::launch(const ReducedNorm& item) {
+  const auto& norm = plan_op<AddNormOp>(item.op);
+  const cuda::AddNormCall call = add_norm_call(norm);
+  if (call.num_rows <= kMaxJoinedRows && cuda::serves_peer_sum_norm(call)) {
+    cuda::run_peer_sum_norm(call, options_.peers, stream_);
+    return {};
+  }
+  SUBBYTE_CHECK(launch(plan_op<AllReduceOp>(item.reduce)));
+  return launch(norm);
+}
+
+/// The columns of a rank in their places and zeros in those of the others: the sum over the ranks
+/// has the columns of all.
+Status CudaStepRunner::launch(const AllGatherOp& op) {
+  const bool are_floats = op.type == ValueType::kFloat;
+  const auto width = static_cast<std::size_t>(value_bytes(op.type));
+  const auto rows = static_cast<std::size_t>(rows_of(op.y));
+  const std::size_t row = static_cast<std::size_t>(op.cols) * width;
+  const std::size_t own_row = static_cast<std::size_t>(plan_->value(op.x).cols) * width;
+  cudaError_t error = cudaMemsetAsync(at(op.y), 0, rows * row, stream_);
+  const std::byte* from = at(op.x);
+  for (const ColumnRange& range : op.parts[static_cast<std::size_t>(options_.peers.rank)]) {
+    const std::size_t bytes = static_cast<std::size_t>(range.count) * width;
+    std::byte* const to = at(op.y) + static_cast<std::size_t>(range.first) * width;
+    if (error != cudaSuccess) break;
+    error =
+        cudaMemcpy2DAsync(to, row, from, own_row, bytes, rows, cudaMemcpyDeviceToDevice, stream_);
+    from += bytes;
+  }
+  if (error != cudaSuccess) return cuda_error("cuda.copy", "columns of a rank", error);
+  cuda::run_peer_sum(
+      {at(op.y), at(op.y), rows_of(op.y) * op.cols, are_floats ? Element::kF32 : element()},
+      options_.peers, stream_);
+  return {};
 }
 
 }  // namespace subbyte

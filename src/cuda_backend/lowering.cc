@@ -232,8 +232,20 @@ void norms_into_one(Lowering& l, int64_t op) {
   l.launches[op] = std::move(norms);
 }
 
-constexpr LoweringRule kRules[] = {gates_into_delta_net, shared_expert_into_mixture,
-                                   sum_of_experts_into_norm, router_into_experts, norms_into_one};
+void sum_of_ranks_into_norm(Lowering& l, int64_t op) {
+  const auto* const reduce = l.plan.as<AllReduceOp>(op);
+  if (reduce == nullptr) return;
+  const int64_t norm = l.reader_of(reduce->y);
+  const auto* const add = l.plan.as<AddNormOp>(norm);
+  if (norm != op + 1 || add == nullptr || add->delta != reduce->y || !is_usual(*add)) return;
+  if (!l.launches[norm] || !std::holds_alternative<PlanLaunch>(*l.launches[norm])) return;
+  l.launches[norm] = ReducedNorm{norm, op};
+  l.take_in({op});
+}
+
+constexpr LoweringRule kRules[] = {gates_into_delta_net,     shared_expert_into_mixture,
+                                   sum_of_experts_into_norm, router_into_experts,
+                                   sum_of_ranks_into_norm,   norms_into_one};
 
 }  // namespace
 

@@ -8,8 +8,7 @@
 namespace subbyte {
 
 Status CudaStepRunner::launch(const MambaOp& op) {
-  const auto& memory =
-      static_cast<const CudaStateMemory&>(step_.pool().groups()[op.cache.group].memory());
+  const auto& memory = static_cast<const CudaStateMemory&>(step_.memory(op.cache.group));
   const MambaShape& shape = op.shape;
   cuda::MambaCall call;
   call.y = at(op.y);

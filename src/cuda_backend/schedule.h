@@ -41,6 +41,12 @@ struct RoutedNorm {
   int64_t gated = -1;
 };
 
+/// A norm of a sum to which all ranks give a part.
+struct ReducedNorm {
+  int64_t op = 0;
+  int64_t reduce = -1;
+};
+
 /// Norms of one token that follow each other as one kernel (kernels/cuda/elementwise/norm.h): of
 /// one or two terms, of their sum, and of the stream that it is added to, as several results.
 struct JoinedNorms {
@@ -153,8 +159,8 @@ struct ScheduledProgram {
 };
 
 /// A machine operation: runs on the GPU as one.
-using MachineOp = std::variant<PlanLaunch, SummedNorm, RoutedNorm, JoinedNorms, JoinedExperts,
-                               DeltaNetWithGates, ScheduledProgram>;
+using MachineOp = std::variant<PlanLaunch, SummedNorm, RoutedNorm, ReducedNorm, JoinedNorms,
+                               JoinedExperts, DeltaNetWithGates, ScheduledProgram>;
 
 struct Schedule {
   std::vector<MachineOp> items;

@@ -361,6 +361,7 @@ TEST(Lowering, each_rule_joins_its_own_pattern) {
                                 "launch next, adds the routes and shared\n",
                        "launch norm\nlaunch gate\nlaunch experts, multiplies router\n" + shared +
                            "launch next\n",
+                       before + "launch experts\n" + shared + "launch next\n",
                        before + "launch experts\n" + shared + "launch next\n"}));
 }
 
@@ -462,6 +463,33 @@ TEST(Schedule, gated_delta_nets_multiply_their_gates_for_few_tokens) {
   EXPECT_NE(launches.find("launch in\nlaunch net, multiplies gates\nlaunch out\n"),
             std::string::npos)
       << launches;
+}
+
+TEST(Schedule, sums_over_ranks_go_into_the_norm_that_adds_them) {
+  Recorder record;
+  ValueId x = record.embed("table", weight_of({dense(kVocab, kHidden)}));
+  ValueId h = record.add_norm("before", x, kNoValue, norm());
+  const auto sum = [&](ValueId part) {
+    const ValueId y = record.next_value();
+    record.append("sum", AllReduceOp{y, part});
+    return y;
+  };
+  const ValueId first = sum(record.linear("o", h, weight_of({packed(kHidden, kHidden)})));
+  h = record.add_norm("after", x, first, norm());
+  const ValueId second = sum(record.linear("down", h, weight_of({packed(kHidden, kHidden)})));
+  h = record.head_norm("norm", x, second, norm());  // of other rows than the sum has
+  record.logits("head", h, weight_of({dense(kVocab, kHidden)}));
+  const StepPlan plan = std::move(std::move(record).finish()).value();
+  EXPECT_EQ(to_string(schedule_launches(plan, true), plan),
+            "launch table\n"
+            "launch before\n"
+            "launch o\n"
+            "launch after, sums sum\n"
+            "launch down\n"
+            "launch sum\n"
+            "launch norm\n"
+            "launch head\n"
+            "launch head.logits\n");
 }
 
 }  // namespace

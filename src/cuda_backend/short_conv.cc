@@ -8,8 +8,7 @@
 namespace subbyte {
 
 Status CudaStepRunner::launch(const ShortConvOp& op) {
-  const auto& memory =
-      static_cast<const CudaStateMemory&>(step_.pool().groups()[op.cache.group].memory());
+  const auto& memory = static_cast<const CudaStateMemory&>(step_.memory(op.cache.group));
   cuda::ShortConvCall call;
   call.y = at(op.y);
   call.bcx = at(op.bcx);

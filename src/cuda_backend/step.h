@@ -56,9 +56,9 @@ using StepShapeKey = std::vector<int64_t>;
 
 class CudaStep {
  public:
-  /// `split_ctas`: see attention_tasks().
-  CudaStep(cuda::Stream stream, bool batch_invariant, int64_t split_ctas)
-      : stream_(stream), batch_invariant_(batch_invariant), split_ctas_(split_ctas) {}
+  /// `split_ctas`: see attention_tasks(). `rank` of a group, or 0.
+  CudaStep(cuda::Stream stream, bool batch_invariant, int64_t split_ctas, int rank = 0)
+      : stream_(stream), batch_invariant_(batch_invariant), split_ctas_(split_ctas), rank_(rank) {}
 
   /// Copies tokens, places, page tables, states and the rows of the head to the GPU, `choices`
   /// after them, and what attention of each kind does: all in one copy. Of steps before this one
@@ -79,6 +79,8 @@ class CudaStep {
   /// Rows whose logits are computed.
   int64_t num_head_rows() const { return num_head_rows_; }
   KvPool& pool() const { return *pool_; }
+  /// The memory of this GPU for a group of the cache.
+  KvMemory& memory(int32_t group) const { return pool_->groups()[group].memory().of_rank(rank_); }
   const StepShapeKey& shape_key() const { return shape_key_; }
 
   // All in device memory.
@@ -121,6 +123,7 @@ class CudaStep {
   cuda::Stream stream_;
   bool batch_invariant_;
   int64_t split_ctas_;
+  int rank_;
   StepBuffers device_{step_memory()};
   // Of this step, and of the one before, which the GPU may not have copied yet.
   StepBuffers pinned_{pinned_step_memory()};

@@ -21,16 +21,17 @@ const KvMemory* memory_of(const KvPool& pool) {
   return pool.groups().empty() ? nullptr : &pool.groups().front().memory();
 }
 
+const uint32_t* lost_flag(const cuda::PeerGroup& peers) {
+  if (peers.ranks == 1) return nullptr;
+  return reinterpret_cast<const uint32_t*>(peers.memory[peers.rank] + cuda::PeerLayout::kLost);
+}
+
 Error unsupported(const Op& op, std::string_view message) {
   return {"linear.unsupported", op.name + ": " + std::string(message)};
 }
 
 bool has_single_tokens(const Batch& batch) {
   return std::ranges::all_of(batch.parts, [](const Part& part) { return part.tokens.size() == 1; });
-}
-
-int64_t value_bytes(ValueType type) {
-  return type == ValueType::kFloat ? 4 : 2;
 }
 
 }  // namespace
@@ -53,7 +54,8 @@ CudaStepRunner::CudaStepRunner(const cuda::Device& device, cuda::Number number,
       number_(number),
       options_(options),
       stream_(stream),
-      step_(stream, options.batch_invariant, int64_t{2} * device.multiprocessors),
+      step_(stream, options.batch_invariant, int64_t{2} * device.multiprocessors,
+            options.peers.rank),
       products_(number, {options.batch_invariant, options.fp8_activations}, stream),
       moe_(device, number, options.batch_invariant, options.mxfp8_experts, stream),
       attention_(element(), step_, partials_, stream),
@@ -63,10 +65,6 @@ CudaStepRunner::CudaStepRunner(const cuda::Device& device, cuda::Number number,
 
 Status CudaStepRunner::check_operations(const StepPlan& plan) {
   for (const Op& op : plan.ops) {
-    if (std::holds_alternative<AllReduceOp>(op.what) ||
-        std::holds_alternative<AllGatherOp>(op.what)) {
-      return unsupported(op, "there are no other ranks");
-    }
     const auto* const attend = std::get_if<AttendOp>(&op.what);
     const int64_t values = attend == nullptr ? 0 : attend->shape.values_in_keys;
     if (values % 16 != 0 || values > cuda::kMaxLatentValue) {
@@ -88,6 +86,7 @@ Status CudaStepRunner::check_operations(const StepPlan& plan) {
 Status CudaStepRunner::check(const StepPlan& plan) const {
   SUBBYTE_CHECK(check_operations(plan));
   for (const Op& op : plan.ops) {
+    SUBBYTE_CHECK(check_exchange(plan, op));
     const auto* const heads = std::get_if<HeadsLinearOp>(&op.what);
     if (heads && !is_one_dense(heads->weight)) return unsupported(op, "expected a dense matrix");
     if (const auto* embed = std::get_if<EmbedOp>(&op.what)) {
@@ -128,7 +127,7 @@ Status CudaStepRunner::run(const CudaCompiledStep& step, const Batch& batch, Ste
   plan_ = &step.plan();
   slots_ = &step.slots();
   batch_ = &batch;
-  results_ = {nullptr, plan_->vocab_size(), nullptr};
+  results_ = {nullptr, plan_->vocab_size(), nullptr, lost_flag(options_.peers)};
   num_programs_run_ = 0;
   graphs_.begin_without();
   choices_.begin(batch);
@@ -156,9 +155,10 @@ Status CudaStepRunner::run(const CudaCompiledStep& step, const Batch& batch, Ste
 const Schedule& CudaStepRunner::schedule_of(const CudaCompiledStep& step, const Batch& batch) {
   if (batch.observer != nullptr) return step.observed();
   const auto tokens = std::ssize(batch.parts);
-  // The kernel of a step does not round inputs of experts to MXFP8.
+  // The kernel of a step knows no other ranks, and does not round inputs of experts to MXFP8.
   const bool is_small = has_single_tokens(batch) && tokens <= options_.step_kernel_tokens &&
-                        !options_.batch_invariant && !options_.mxfp8_experts;
+                        !options_.batch_invariant && !options_.mxfp8_experts &&
+                        options_.peers.ranks == 1;
   if (!is_small) return step.launches();
   return step.programs(tokens, attends(step, batch), device_);
 }

@@ -17,6 +17,7 @@
 #include "cuda_backend/step_graphs.h"
 #include "cuda_backend/step_programs.h"
 #include "cuda_backend/steps_in_flight.h"
+#include "kernels/cuda/exchange/peer_group.h"
 #include "ops/backend.h"
 
 namespace subbyte {
@@ -67,12 +68,18 @@ struct CudaWorkspace {
   }
 };
 
+/// Bytes of a number of a value.
+constexpr int64_t value_bytes(ValueType type) {
+  return type == ValueType::kFloat ? 4 : 2;
+}
+
 struct StepRunnerOptions {
   bool batch_invariant = false;
   bool mxfp8_experts = false;
   bool fp8_activations = false;
   int step_kernel_tokens = 0;  // 0: no programs
   bool step_graphs = true;
+  cuda::PeerGroup peers = {};  // this GPU alone, or the ranks of a group
 };
 
 class CudaStepRunner {
@@ -102,6 +109,8 @@ class CudaStepRunner {
   int64_t device_bytes() const;
 
  private:
+  /// Refuses what the ranks cannot exchange.
+  Status check_exchange(const StepPlan& plan, const Op& op) const;
   const Schedule& schedule_of(const CudaCompiledStep& step, const Batch& batch);
   bool attends(const CudaCompiledStep& step, const Batch& batch) const;
   Status take_values();
@@ -114,6 +123,7 @@ class CudaStepRunner {
   Status launch(const PlanLaunch& item);
   Status launch(const SummedNorm& item);
   Status launch(const RoutedNorm& item);
+  Status launch(const ReducedNorm& item);
   Status launch(const JoinedNorms& item);
   Status launch(const JoinedExperts& item);
   Status launch(const DeltaNetWithGates& item);

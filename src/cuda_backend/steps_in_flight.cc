@@ -68,6 +68,11 @@ void StepsInFlight::end(const StepResults& results, const Batch& batch, cuda::St
   if (flight.error.ok()) {
     flight.error = copy_to_host(flight.tokens, 0, results.tokens, token_bytes, stream);
   }
+  flight.knows_loss = results.lost != nullptr;
+  if (flight.error.ok() && flight.knows_loss) flight.error = flight.lost.grow(sizeof(uint32_t));
+  if (flight.error.ok() && flight.knows_loss) {
+    flight.error = copy_to_host(flight.lost, 0, results.lost, sizeof(uint32_t), stream);
+  }
   if (flight.done == nullptr) return;
   const cudaError_t error = cudaEventRecord(flight.done, stream);
   if (error != cudaSuccess && flight.error.ok()) flight.error = step_error(error);
@@ -80,6 +85,11 @@ Status StepsInFlight::finish(Logits& logits) {
       flight.done == nullptr ? cudaSuccess : cudaEventSynchronize(flight.done);
   SUBBYTE_CHECK(std::exchange(flight.error, {}));
   if (error != cudaSuccess) return step_error(error);
+  uint32_t lost = 0;
+  if (flight.knows_loss) std::memcpy(&lost, flight.lost.data(), sizeof lost);
+  if (lost != 0) {
+    return Error{"exchange.lost", "another GPU was waited for in vain: what a step gives is wrong"};
+  }
   logits.vocab_size = flight.num_logits == 0 ? 0 : flight.vocab_size;
   try {
     logits.values.resize(flight.num_logits * logits.vocab_size);

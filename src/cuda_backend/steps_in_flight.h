@@ -19,6 +19,8 @@ struct StepInFlight {
   int64_t num_choices = 0;
   CudaBuffer tokens{pinned_step_memory()};
   CudaBuffer logits{pinned_step_memory()};
+  CudaBuffer lost{pinned_step_memory()};  // StepResults::lost
+  bool knows_loss = false;                // that is copied
   CUevent_st* done = nullptr;
 };
 
@@ -27,6 +29,8 @@ struct StepResults {
   const float* logits = nullptr;  // [Batch::num_head_rows()][vocab_size]
   int64_t vocab_size = 0;
   const int32_t* tokens = nullptr;  // of choices
+  /// Not 0 once a kernel has waited for another rank in vain; nullptr: there are none.
+  const uint32_t* lost = nullptr;
 };
 
 class StepsInFlight {
@@ -45,7 +49,8 @@ class StepsInFlight {
   /// The current one is in the stream: copies its results to the host, the logits that its parts
   /// ask for, of all that it has, and the tokens.
   void end(const StepResults& results, const Batch& batch, cuda::Stream stream);
-  /// Waits for the oldest one. Codes: cuda.launch, cuda.memory of the host, that of its error.
+  /// Waits for the oldest one. Codes: cuda.launch, cuda.memory of the host, exchange.lost, that of
+  /// its error.
   Status finish(Logits& logits);
 
  private:

@@ -1,6 +1,7 @@
 #include "parallel/cut_matrix.h"
 
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <vector>
 
@@ -78,6 +79,22 @@ Columns columns_of_inputs(const MatrixView& matrix, const Columns& inputs) {
   return stored;
 }
 
+template <class Number>
+std::span<const Number> copied(std::span<const Number> numbers, Matrix& owner) {
+  if (numbers.empty()) return {};
+  auto copy = std::make_shared<const std::vector<Number>>(numbers.begin(), numbers.end());
+  owner.owners.push_back(copy);
+  return *copy;
+}
+
+/// The matrix without its bytes, with a codebook and an order of inputs of its own.
+Matrix without_bytes(const MatrixView& view) {
+  Matrix empty = {view, {}};
+  empty.view.codebook = copied(view.codebook, empty);
+  empty.view.input_order = copied(view.input_order, empty);
+  return empty;
+}
+
 Matrix whole_rows(const Matrix& matrix, const ColumnRange& rows) {
   return {rows_of(matrix.view, rows.first, rows.count), matrix.owners};
 }
@@ -117,7 +134,7 @@ Columns inputs_of(const MatrixView& matrix, const Columns& stored) {
 Matrix cut_rows(const Matrix& matrix, const Columns& rows) {
   const MatrixView& view = matrix.view;
   if (rows.size() == 1) return whole_rows(matrix, rows.front());
-  Matrix cut = {view, matrix.owners};
+  Matrix cut = without_bytes(view);
   cut.view.rows = size_of(rows);
   const auto take = [&](std::span<const std::byte> bytes) {
     const int64_t row = std::ssize(bytes) / view.rows;
@@ -134,7 +151,7 @@ Matrix cut_rows(const Matrix& matrix, const Columns& rows) {
 Matrix cut_columns(const Matrix& matrix, const Columns& inputs) {
   const MatrixView& view = matrix.view;
   const Columns stored = stored_columns(view, inputs).value_or(Columns());
-  Matrix cut = {view, matrix.owners};
+  Matrix cut = without_bytes(view);
   cut.view.cols = size_of(stored);
   cut.view.input_order = {};
   const auto take = [&](std::span<const std::byte> bytes, int64_t row_bytes,

@@ -27,8 +27,8 @@ std::optional<Columns> stored_columns(const MatrixView& matrix, const Columns& i
 /// The inputs that stored columns multiply, in their order.
 Columns inputs_of(const MatrixView& matrix, const Columns& stored);
 
-/// Rows of a matrix, range after range. One range lies where it does; several are copied. Throws
-/// std::bad_alloc.
+/// Rows of a matrix, range after range. One range lies where it does; several are copied, and keep
+/// nothing of the whole. Throws std::bad_alloc.
 Matrix cut_rows(const Matrix& matrix, const Columns& rows);
 
 /// The columns that multiply these inputs, copied, which stored_columns() finds. Throws

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <vector>
 
@@ -118,6 +119,22 @@ TEST(CutMatrix, parts_with_act_order_have_no_order) {
     EXPECT_EQ(numbers_of(cut.view), chosen(whole.view, {{0, kRows}}, inputs));
   }
   EXPECT_FALSE(stored_columns(whole.view, {{0, 384}}));
+}
+
+TEST(CutMatrix, copies_let_go_of_the_whole) {
+  const WeightFormat format = {Format::kU4, Format::kF16, Zero::kU8, 128};
+  const auto bytes = random_matrix(format, kRows, kCols, Contents::kReal, 6);
+  auto owner = std::make_shared<int>(0);
+  const std::weak_ptr<int> whole = owner;
+  Matrix matrix = {bytes.view, {std::move(owner)}};
+  const Matrix cols = cut_columns(matrix, {{0, 128}});
+  const Matrix rows = cut_rows(matrix, {{0, 1}, {4, 2}});
+  const Matrix one_range = cut_rows(matrix, {{0, 2}});
+  matrix = {};
+  EXPECT_FALSE(whole.expired());
+  EXPECT_EQ(one_range.owners.size(), 1u);
+  EXPECT_EQ(cols.owners.size(), 3u);  // codes, scales, zeros
+  EXPECT_EQ(rows.owners.size(), 3u);
 }
 
 TEST(CutMatrix, groups_are_not_cut) {

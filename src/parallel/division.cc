@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <type_traits>
 
 namespace subbyte {
 namespace {
 
-constexpr int64_t kHeadUnit = 16;  // outputs of the head
+constexpr int64_t kOutputUnit = 16;   // of outputs that are put together
+constexpr int64_t kExchangeUnit = 8;  // columns of what is exchanged: 16 bytes of 16 bits
 
 /// The columns of values that are so many runs of `from` numbers, as runs of `to` numbers; nullopt
 /// where a part has no whole runs.
@@ -32,6 +34,11 @@ class Divider {
     done_.made.resize(plan.values.size());
     done_.is_divided.resize(plan.ops.size());
     done_.mixers.resize(plan.ops.size());
+    done_.inputs.resize(plan.ops.size());
+    makers_.assign(plan.values.size(), -1);
+    for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+      for (const ValueId id : plan.ops[i].outputs) makers_[id] = static_cast<int64_t>(i);
+    }
     done_.divides_cache.assign(plan.cache.groups.size(), true);
     wanted_.resize(plan.values.size());
     wants_whole_.resize(plan.values.size());
@@ -149,20 +156,44 @@ class Divider {
   }
 
   void make(const LinearOp& op) {
+    const bool is_exchanged = op.weight.rows % kExchangeUnit == 0;
     if (only_reader<LogitsOp>(op.y) != nullptr) {
-      made(op.y) = even_parts(op.weight.rows, kHeadUnit, done_.ranks);
+      if (is_exchanged) made(op.y) = even_parts(op.weight.rows, kOutputUnit, done_.ranks);
     } else if (op.squares_relu) {
       make_inner(op.y);
-    } else if (!op.exact && op.type == ValueType::kActivation && !is_made_whole(op.x)) {
-      const auto can_cut = [&](const Columns& inputs) {
-        return borders_.can_cut(op.weight, inputs);
-      };
-      done_.is_divided[op_] = std::ranges::all_of(made(op.x), can_cut);
+    } else if (is_exchanged && !op.exact && op.type == ValueType::kActivation) {
+      done_.inputs[op_] = inputs_of(op);
+      done_.is_divided[op_] = !done_.inputs[op_].empty();
     }
   }
 
+  /// The inputs of each rank where it gives a part of each sum.
+  Parts inputs_of(const LinearOp& op) {
+    const auto can_cut = [&](const Columns& inputs) { return borders_.can_cut(op.weight, inputs); };
+    if (std::ranges::all_of(made(op.x), can_cut)) {
+      if (!is_made_whole(op.x)) return made(op.x);
+      if (is_undivided(makers_[op.x])) return borders_.input_parts(op.weight, done_.ranks);
+    }
+    return {};
+  }
+
+  /// Says whether each rank does as a whole what between two products might be divided.
+  bool is_undivided(int64_t op) const {
+    if (op < 0 || done_.is_divided[static_cast<std::size_t>(op)]) return false;
+    return std::visit(
+        [](const auto& what) {
+          using Kind = std::remove_cvref_t<decltype(what)>;
+          return requires {
+            what.kept();
+          }
+          || std::is_same_v<Kind, RotateOp> || std::is_same_v<Kind, AttendOp>;
+        },
+        plan_.ops[static_cast<std::size_t>(op)].what);
+  }
+
   void make(const ExpertsOp& op) {
-    done_.is_divided[op_] = borders_.can_divide(op.experts, done_.ranks);
+    done_.is_divided[op_] =
+        op.experts.hidden % kExchangeUnit == 0 && borders_.can_divide(op.experts, done_.ranks);
   }
 
   // --- what operations read of others
@@ -263,12 +294,26 @@ class Divider {
     want_whole(op.x);
     if (!is_made_whole(op.y) || op.exact) return;
     for (const Columns& columns : wanted(op.y)) made(op.y).push_back(merged(columns, {}));
+    if (is_made_whole(op.y) && is_put_together(op)) {
+      made(op.y) = even_parts(op.weight.rows, kOutputUnit, done_.ranks);
+    }
+  }
+
+  /// Says whether ranks make parts of the outputs though they are read as a whole: many of them.
+  bool is_put_together(const LinearOp& op) const {
+    const std::vector<int64_t>& readers = readers_[op.y];
+    if (readers.size() != 1 || op.type != ValueType::kActivation) return false;
+    if (op.weight.rows % kExchangeUnit != 0) return false;
+    const auto* const norm = plan_.as<NormOp>(readers.front());
+    const bool is_read_by_all = norm != nullptr && norm->first;
+    return op.weight.rows >= op.weight.cols && (is_read_by_all || is_undivided(readers.front()));
   }
 
   const StepPlan& plan_;
   const WeightBorders& borders_;
   const std::vector<std::vector<int64_t>> readers_;
   Division done_;
+  std::vector<int64_t> makers_;  // by value: the operation
   std::vector<Parts> wanted_;
   std::vector<bool> wants_whole_;
   std::map<int32_t, const std::vector<MixerPart>*> states_;  // of the first of each group

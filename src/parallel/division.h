@@ -8,7 +8,9 @@
 //
 // Attention, delta nets, blocks of Mamba, short convolutions, dense blocks and experts are divided
 // where their heads, channels or inner numbers can be, and what weights read of them can be cut.
-// All else is done by every rank as a whole, which is always right, and saves nothing.
+// Where they cannot be, every rank does them as a whole, which is always right, between products
+// that are divided all the same: of one the outputs, which are put together, of the other the
+// inputs.
 
 #include <vector>
 
@@ -23,6 +25,7 @@ struct Division {
   int ranks = 1;
   std::vector<Parts> made;       // by value; empty: all of it, or a part of each sum
   std::vector<bool> is_divided;  // by operation
+  std::vector<Parts> inputs;     // of products that give a part of each sum
   /// By operation that keeps a state: what each rank has of it.
   std::vector<std::vector<MixerPart>> mixers;
   std::vector<bool> divides_cache;  // by group of the cache

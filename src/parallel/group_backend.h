@@ -15,19 +15,14 @@
 #include <vector>
 
 #include "ops/backend.h"
+#include "parallel/group_place.h"
 
 namespace subbyte {
 
-/// Ranks of a group that are in this process: from `first` on, of `size` in all.
-struct GroupPlace {
-  int first = 0;
-  int size = 1;
-};
-
-/// `ranks` are of one kind, made with exchanges of one group, rank place.first + i at index i.
-/// `host` is for work beside the operations.
-std::unique_ptr<Backend> make_group_backend(std::vector<std::unique_ptr<Backend>> ranks,
-                                            const GroupPlace& place,
-                                            std::shared_ptr<Executor> host);
+/// `ranks` are machines of one kind, made with exchanges of one group, from `place.first` on.
+/// `host` is for work beside the operations. Code device.ranks where there are no threads for them.
+Result<std::unique_ptr<Backend>> make_group_backend(std::vector<std::unique_ptr<Backend>> ranks,
+                                                    const GroupPlace& place,
+                                                    std::shared_ptr<Executor> host);
 
 }  // namespace subbyte

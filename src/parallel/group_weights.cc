@@ -19,16 +19,13 @@ const std::vector<float>& open(const Vector& numbers) {
   return *static_cast<const std::vector<float>*>(numbers.storage.get());
 }
 
-/// Multiples of `unit` that suit kernels, where they divide the columns as evenly.
+/// Multiples of `unit` that suit kernels, where they divide the columns as evenly, or nearly so.
 int64_t coarse_unit(int64_t cols, int64_t unit, int ranks) {
-  constexpr int64_t kTiles[] = {128, 64, 32, 16};
-  for (const int64_t tile : kTiles) {
+  constexpr int64_t kManyUnits = 8;  // of a rank: one more or less does not matter
+  for (const int64_t tile : {128, 64, 32, 16}) {
     const int64_t coarse = std::lcm(unit, tile);
-    if (cols % (coarse * ranks) == 0) return coarse;
-  }
-  for (const int64_t tile : kTiles) {
-    const int64_t coarse = std::lcm(unit, tile);
-    if (cols >= 4 * ranks * coarse) return coarse;
+    const bool is_even = cols % (coarse * ranks) == 0;
+    if (is_even || cols >= kManyUnits * ranks * coarse) return coarse;
   }
   return unit;
 }

@@ -82,8 +82,12 @@ class RankRecorder {
       form = {y};
     } else if (!form.parts.empty()) {
       Columns all;
-      for (const Columns& part : form.parts) all = merged(all, part);
-      if (size_of(all) != value.cols) refuse(id);
+      int64_t size = 0;
+      for (const Columns& part : form.parts) {
+        all = merged(all, part);
+        size += size_of(part);
+      }
+      if (size_of(all) != value.cols || size != value.cols) refuse(id);
       record_.append(name_of(id, ".all"),
                      AllGatherOp{y, form.id, value.cols, form.parts, value.type});
       form = {y};
@@ -119,7 +123,7 @@ class RankRecorder {
 
   void refuse(ValueId id) {
     if (error_) return;
-    error_ = Error{"plan.shape", name_of(id, ": columns that no rank has are read")};
+    error_ = Error{"plan.shape", name_of(id, ": columns that no rank or several have are read")};
   }
 
   // --- operations, whole where nothing else is said
@@ -157,7 +161,7 @@ class RankRecorder {
 
   void put(LinearOp op) {
     if (is_divided()) {
-      const Parts& inputs = made(op.x);
+      const Parts& inputs = division_.inputs[op_];
       op.x = part(op.x, inputs);
       op.weight = cutter_.inputs(op.weight, inputs[rank_]);
       return add(op, &LinearOp::y, {.is_partial = true});

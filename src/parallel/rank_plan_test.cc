@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/model.h"
@@ -75,12 +77,30 @@ TEST(RankPlan, ranks_beyond_the_heads_of_keys_share_them) {
   }
 }
 
-TEST(RankPlan, heads_that_do_not_divide_are_those_of_every_rank) {
+TEST(RankPlan, heads_that_do_not_divide_are_those_of_every_rank_between_products_that_do) {
   const std::vector<StepPlan> plans = plans_of(*plan_of(qwen3(2, 1)), 4);
   ASSERT_EQ(plans.size(), 4u);
   EXPECT_EQ(ops_of<AttendOp>(plans[3])[0]->shape.heads, 2);
-  EXPECT_EQ(exchanges_of(plans[3]),
-            (std::vector<std::string>{"layers.0.mlp.down_proj.sum", "lm_head.all"}));
+  EXPECT_EQ(
+      exchanges_of(plans[3]),
+      (std::vector<std::string>{"layers.0.self_attn.qkv_proj.all", "layers.0.self_attn.o_proj.sum",
+                                "layers.0.mlp.down_proj.sum", "lm_head.all"}));
+}
+
+TEST(RankPlan, products_around_what_is_whole_are_divided) {
+  for (const testing::FamilyModel& model : testing::family_models()) {
+    if (model.name != "bamba") continue;  // its norm is over all heads
+    const StepPlan whole = *plan_of(*testing::parsed_config(model.config));
+    const StepPlan plan = plans_of(whole, 2).front();
+    const MambaOp& mamba = *ops_of<MambaOp>(plan).front();
+    EXPECT_EQ(mamba.shape, ops_of<MambaOp>(whole).front()->shape);
+    const std::vector<std::string> names = exchanges_of(plan);
+    const auto ends = [&](std::string_view with) {
+      return std::ranges::any_of(names, [&](const auto& name) { return name.ends_with(with); });
+    };
+    EXPECT_TRUE(ends("in_proj.all"));
+    EXPECT_TRUE(ends("out_proj.sum"));
+  }
 }
 
 TEST(RankPlan, ranks_of_every_family_exchange_the_same_in_one_order) {

@@ -29,7 +29,7 @@ class WeightCutter {
   virtual Weight whole(const Weight& weight) = 0;
   virtual Vector whole(const Vector& numbers) = 0;
   virtual Experts whole(const Experts& experts) = 0;
-  /// Outputs in ascending order, with their biases.
+  /// Outputs of each joined matrix after those of the one before it, with their biases.
   virtual Weight outputs(const Weight& weight, const Columns& rows) = 0;
   /// Inputs, with the biases of rank 0 alone, as the sums of all ranks are added.
   virtual Weight inputs(const Weight& weight, const Columns& cols) = 0;
