@@ -39,13 +39,13 @@ class RouterWatch : public StepObserver {
 /// nearer than the error that is stated: another one may be chosen on the GPU, and that is no
 /// rounding any more.
 inline std::vector<bool> near_ties(const LoadedModel& cpu, std::span<const int32_t> ids,
-                                   double stated) {
+                                   double stated, Element cache = Element::kF32) {
   const ModelConfig& config = cpu.model->config();
   std::vector<bool> tied(ids.size());
   const auto stack = expert_stack_of(config);
   if (!stack) return tied;
   RouterWatch watch(cpu.model->plan());
-  TestContext(*cpu.model, *cpu.backend, std::ssize(ids)).forward(ids, &watch);
+  TestContext(*cpu.model, *cpu.backend, std::ssize(ids), cache).forward(ids, &watch);
   const double allowed = stated_difference(watch.seen(), stated);
   for (int64_t row = 0; row < std::ssize(watch.seen()) / stack->experts; ++row) {
     const auto all = std::span(watch.seen()).subspan(row * stack->experts);

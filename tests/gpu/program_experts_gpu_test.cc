@@ -2,34 +2,61 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <string>
 
 #include "base/thread_pool.h"
 #include "gpu_linear.h"
 #include "kernels/cuda/step/layout.h"
 #include "model_on_gpu.h"
+#include "near_experts.h"
 #include "support/test_context.h"
 #include "synth/synth.h"
 
 namespace subbyte::testing {
 namespace {
 
-std::vector<float> token_by_token(const std::filesystem::path& folder, int step_tokens,
-                                  int64_t count, std::string& last_step) {
+struct Tokens {
+  std::vector<float> logits;  // [tokens][vocabulary]
+  std::vector<bool> may_have_other_experts;
+  std::string last_step;
+};
+
+Tokens token_by_token(const std::filesystem::path& folder, int step_tokens, int64_t count,
+                      double stated) {
   DeviceOptions options = gpu();
   options.step_kernel_tokens = step_tokens;
   const LoadedModel on = load(folder, options);
   TestContext context(*on.model, *on.backend, count, Element::kF16);
-  std::vector<float> logits;
-  for (const int32_t& id : random_tokens(on, count, 3)) append(logits, context.forward({&id, 1}));
-  last_step = on.backend->last_step();
-  return logits;
+  const std::vector<int32_t> ids = random_tokens(on, count, 3);
+  Tokens tokens;
+  for (const int32_t& id : ids) append(tokens.logits, context.forward({&id, 1}));
+  tokens.last_step = on.backend->last_step();
+  tokens.may_have_other_experts = near_ties(on, ids, stated, Element::kF16);
+  return tokens;
+}
+
+void expect_near(const Tokens& found, const Tokens& expected, int64_t count, double stated,
+                 const std::string& what) {
+  ASSERT_EQ(found.logits.size(), expected.logits.size());
+  const std::size_t vocab = expected.logits.size() / count;
+  int64_t others = 0;
+  for (int64_t token = 0; token < count; ++token) {
+    const double near = decibels(std::span(found.logits).subspan(token * vocab, vocab),
+                                 std::span(expected.logits).subspan(token * vocab, vocab));
+    const bool may_be_another = expected.may_have_other_experts[token];
+    std::printf("%s, token %d: %.1f dB of %.1f%s\n", what.c_str(), static_cast<int>(token), near,
+                stated, may_be_another ? ", near experts" : "");
+    if (near >= stated) continue;
+    EXPECT_TRUE(may_be_another) << what << ", token " << token << ": " << near << " dB";
+    ++others;
+  }
+  EXPECT_LE(others, count / 8) << what;
 }
 
 /// Both round activations between operations, one to 16 bits, one to 16 of significand. Tokens
-/// whose experts are so near that this decides are few, so the median is compared.
+/// whose experts are so near that this decides may be others; they are few.
 TEST(GpuProgramExperts, are_near_those_that_are_launched) {
   constexpr int64_t kTokens = 24;
   const std::filesystem::path folder =
@@ -45,24 +72,13 @@ TEST(GpuProgramExperts, are_near_those_that_are_launched) {
                                     .group_size = group},
                                    pool);
     ASSERT_TRUE(made.ok()) << made.error().message;
-    std::string step;
-    const std::vector<float> one = token_by_token(folder, 8, kTokens, step);
-    if (!cuda::StepLayout::supports(this_device(), 1)) GTEST_SKIP() << "no kernel of a step";
-    EXPECT_EQ(step, "one kernel");
-    const std::vector<float> launched = token_by_token(folder, 0, kTokens, step);
-    EXPECT_EQ(step, "a graph");
-    ASSERT_EQ(one.size(), launched.size());
-    const std::size_t vocab = one.size() / kTokens;
-    std::vector<double> all;
-    for (std::size_t at = 0; at < one.size(); at += vocab) {
-      all.push_back(
-          decibels(std::span(one).subspan(at, vocab), std::span(launched).subspan(at, vocab)));
-    }
-    std::ranges::sort(all);
     const double stated = of_layers(kF16Decibels, 2) - kOfDifferences;
-    std::printf("%s g%d: %.1f dB, the worst of %d tokens %.1f, stated %.1f\n", format, group,
-                all[all.size() / 2], static_cast<int>(kTokens), all.front(), stated);
-    EXPECT_GE(all[all.size() / 2], stated) << format << " g" << group;
+    const Tokens one = token_by_token(folder, 8, kTokens, stated);
+    if (!cuda::StepLayout::supports(this_device(), 1)) GTEST_SKIP() << "no kernel of a step";
+    EXPECT_EQ(one.last_step, "one kernel");
+    const Tokens launched = token_by_token(folder, 0, kTokens, stated);
+    EXPECT_EQ(launched.last_step, "a graph");
+    expect_near(one, launched, kTokens, stated, format + (" g" + std::to_string(group)));
   }
   std::filesystem::remove_all(folder);
 }
