@@ -450,6 +450,7 @@ __device__ __forceinline__ void run_step_cta(const StepProgram& p, uint8_t* shar
   if (warp >= kStepWarps) {
     setmaxnreg_dec<kProducerRegisters>();
     const auto* const weights = reinterpret_cast<const StepWeights*>(shared + p.shared.weights);
+    if (threadIdx.x != kStepThreads) return;
     StepProducer<common_tile_bytes<Kinds...>()>(p, weights, shared_address(shared)).run();
   } else {
     setmaxnreg_inc<kStepRegisters>();

@@ -7,13 +7,15 @@
 //
 //   stage   codes of twelve units | their scale blocks | their zero points or offsets
 //
-//   full    counts the lanes of the producers whose copies have arrived
+//   full    counts the bytes that have arrived
 //   empty   counts the warps that have read the stage
 //
-// The producer warps copy each stage together, 16 bytes a lane at a time, and go on to the next as
-// soon as it is empty, through all products. Beside that they wait for the choice of experts alone,
-// whose weights a stage can have of several. A strip whose tiles are no multiple of four ends in a
-// shorter unit; what follows it in the stage is multiplied by inputs that are zero.
+// One thread, the producer, has each stage copied in a few large pieces (cp.async.bulk), so that
+// loads by which warps look for inputs do not wait after copies in the queue of the L1 cache. It
+// goes on to the next stage as soon as that is empty, through all products. Beside that it waits
+// for the choice of experts alone, whose weights a stage can have of several. A strip whose tiles
+// are no multiple of four ends in a shorter unit; what follows it in the stage is multiplied by
+// inputs that are zero.
 
 #include "kernels/cuda/common/pair_mma.cuh"
 #include "kernels/cuda/step/program.h"
@@ -77,7 +79,7 @@ class RingPlace {
   /// of experts.
   __device__ void init(const StepShared& s, uint32_t choice) const {
     for (int i = threadIdx.x; i < s.stages; i += blockDim.x) {
-      mbarrier_init(barriers_ + i * 16, kStepProducers * kLanes);
+      mbarrier_init(barriers_ + i * 16, 1);
       mbarrier_init(barriers_ + i * 16 + 8, kStepWarps);
     }
     if (threadIdx.x == 0) mbarrier_init(choice, 1);
@@ -88,6 +90,7 @@ class RingPlace {
         st_shared(stage + i, 0);
       }
     }
+    fence_proxy_async();  // copies come after that
   }
 
  private:
@@ -100,16 +103,13 @@ class RingPlace {
   int phase_ = 0;
 };
 
-/// A producer warp. kTileBytes: of the codes of all products; 0: each product says it.
+/// The producer. kTileBytes: of the codes of all products; 0: each product says it.
 template <int kTileBytes>
 class StepProducer {
  public:
   /// `weights` of all products, in shared memory.
   __device__ StepProducer(const StepProgram& p, const StepWeights* weights, uint32_t shared)
-      : p_(p),
-        weights_(weights),
-        offset_((static_cast<int>(threadIdx.x) - kStepThreads) * 16),
-        ring_(p.shared, shared) {}
+      : p_(p), weights_(weights), ring_(p.shared, shared) {}
 
   __device__ void run() {
 #pragma unroll 1
@@ -124,15 +124,13 @@ class StepProducer {
   }
 
  private:
-  static constexpr int kCopyBytes = kStepProducers * kLanes * 16;  // of all lanes
-
   __device__ void produce(const StepWeights& w) {
     const int strips = w.strips.size(blockIdx.x);
     const int64_t strip0 = w.strips.begin(blockIdx.x);
     const int tile_bytes = kTileBytes > 0 ? kTileBytes : w.tile_bytes;
-    const uint8_t* const codes = w.codes + strip0 * w.tiles * tile_bytes + offset_;
-    const uint8_t* const scales = w.scales + strip0 * w.blocks * w.block_scales + offset_;
-    const uint8_t* const zeros = w.zeros + strip0 * w.blocks * w.block_zeros + offset_;
+    const uint8_t* const codes = w.codes + strip0 * w.tiles * tile_bytes;
+    const uint8_t* const scales = w.scales + strip0 * w.blocks * w.block_scales;
+    const uint8_t* const zeros = w.zeros + strip0 * w.blocks * w.block_zeros;
     const int units = w.units;
     UnitPlace at = {0, 0};
     int left = strips * units;
@@ -146,7 +144,7 @@ class StepProducer {
       const int block = at.block(w);
       const int block_end = last.block(w) + (is_short ? w.last_blocks : w.blocks_of_unit);
       mbarrier_wait(ring_.empty(), ring_.phase() ^ 1);
-      const uint32_t to = ring_.stage() + offset_;
+      const uint32_t to = ring_.stage();
       copy(to, codes + tile * tile_bytes, (tile_end - tile) * tile_bytes);
       copy(to + p_.shared.stage_scales, scales + block * static_cast<int>(w.block_scales),
            (block_end - block) * static_cast<int>(w.block_scales));
@@ -154,7 +152,7 @@ class StepProducer {
         copy(to + p_.shared.stage_zeros, zeros + block * static_cast<int>(w.block_zeros),
              (block_end - block) * static_cast<int>(w.block_zeros));
       }
-      cp_async_mbarrier_arrive(ring_.full());
+      end_stage();
       ring_.advance();
       at = last;
       at.advance(1, units);
@@ -181,7 +179,7 @@ class StepProducer {
       left -= count;
       done += count;
       if (done == kStageUnits || left == 0) {
-        cp_async_mbarrier_arrive(ring_.full());
+        end_stage();
         ring_.advance();
         done = 0;
       }
@@ -202,12 +200,11 @@ class StepProducer {
   }
 
   /// `count` units of the slot-th chosen expert to the stage, from its unit `to_unit` on.
-  __device__ void copy_units(const StepWeights& w, int slot, int unit, int count,
-                             int to_unit) const {
+  __device__ void copy_units(const StepWeights& w, int slot, int unit, int count, int to_unit) {
     uint32_t expert;
     ld_shared<1>(&expert, ring_.shared(p_.shared) + p_.shared.experts + slot * 4);
-    const int64_t from = static_cast<int64_t>(expert) * w.expert_bytes + offset_;
-    const uint32_t to = ring_.stage() + offset_;
+    const int64_t from = static_cast<int64_t>(expert) * w.expert_bytes;
+    const uint32_t to = ring_.stage();
     const int codes = kUnitTiles * (kTileBytes > 0 ? kTileBytes : w.tile_bytes);
     copy(to + to_unit * codes, w.codes + from + int64_t{unit} * codes, count * codes);
     const int scales = w.blocks_of_unit * static_cast<int>(w.block_scales);
@@ -219,28 +216,20 @@ class StepProducer {
          count * zeros);
   }
 
-  /// Of all lanes of all producers, 16 bytes each at a time.
-  __device__ void copy(uint32_t to, const uint8_t* from, int bytes) const {
-    int left = bytes - offset_;
-#pragma unroll 1
-    for (; left > 3 * kCopyBytes; left -= 4 * kCopyBytes) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) cp_async<16>(to + i * kCopyBytes, from + i * kCopyBytes);
-      to += 4 * kCopyBytes;
-      from += 4 * kCopyBytes;
-    }
-#pragma unroll 1
-    for (; left > 0; left -= kCopyBytes) {
-      cp_async<16>(to, from);
-      to += kCopyBytes;
-      from += kCopyBytes;
-    }
+  /// To the stage, a multiple of 16 bytes.
+  __device__ void copy(uint32_t to, const uint8_t* from, int bytes) {
+    cp_async_bulk(to, from, bytes, ring_.full());
+    copied_ += bytes;
+  }
+  __device__ void end_stage() {
+    mbarrier_arrive_expect_tx(ring_.full(), copied_);
+    copied_ = 0;
   }
 
   const StepProgram& p_;
   const StepWeights* const weights_;
-  const int offset_;  // of this lane
   RingPlace ring_;
+  int copied_ = 0;  // bytes of the stage
 };
 
 }  // namespace subbyte::cuda
