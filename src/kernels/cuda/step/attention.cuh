@@ -22,6 +22,7 @@
 #include "kernels/cuda/step/exchange.cuh"
 #include "kernels/cuda/step/heads.cuh"
 #include "kernels/cuda/step/key_splits.cuh"
+#include "kernels/cuda/step/merge_parts.cuh"
 #include "kernels/cuda/step/program.h"
 
 namespace subbyte::cuda {
@@ -95,7 +96,7 @@ class StepAttend {
   /// The token, head and split of item_, which counts from the first item of token_ on.
   __device__ bool find_item() {
     for (; token_ < p_.m; ++token_) {
-      const KeySplits splits(places_[token_].position, a_.window, p_.max_splits);
+      const KeySplits splits(places_[token_].position, a_.window, p_.max_splits, p_.m);
       const int items = a_.kv_heads * splits.count;
       if (item_ < items) {
         split_ = item_ / a_.kv_heads;
@@ -197,54 +198,77 @@ class StepAttend {
     }
   }
 
-  /// Loads a run of keys and values but for the token's own, and zeros after it, whatever memory
-  /// holds there.
+  /// Loads a run of keys and values but for the token's own. Rows after the last one are that one's
+  /// again, whose weights are zero; where there is none, zeros, whatever memory holds.
   __device__ void fetch(int key) {
     if (key >= end_) return;
     const int page = __ldcg(p_.pages + places_[token_].pages_begin + key / kPagePositions);
     const std::byte* const keys = run_of(page) + int64_t{key % kPagePositions} * a_.head_dim * 2;
     const std::byte* const values = keys + a_.cache.run_bytes;
+    const int last_row = last_ - 1 - key;
+    if (last_row < 0) return clear_run();
 #pragma unroll
-    for (int b = 0; b < kKeyBlocks; ++b) {
-      keys_[b][0] = load(keys, key, lane_ / 4, b * 32 + lane_ % 4 * 8);
-      keys_[b][1] = load(keys, key, lane_ / 4 + 8, b * 32 + lane_ % 4 * 8);
+    for (int h = 0; h < 2; ++h) {
+      const std::byte* const row = keys + min(key_of_run(h), last_row) * a_.head_dim * 2;
+#pragma unroll
+      for (int b = 0; b < kKeyBlocks; ++b) keys_[b][h] = load(row, element_of_key(b));
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      run_values_[i][0] = load(values, key, value_of_run(i), lane_ / 4 * 8);
-      run_values_[i][1] = load(values, key, value_of_run(i), 64 + lane_ / 4 * 8);
+      const std::byte* const row = values + min(value_of_run(i), last_row) * a_.head_dim * 2;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) run_values_[i][h] = load(row, element_of_value(h));
     }
+  }
+  __device__ void clear_run() {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) keys_[i][h] = run_values_[i][h] = {};
+    }
+  }
+  __device__ int key_of_run(int half) const {
+    return lane_ / 4 + 8 * half;
   }
   __device__ int value_of_run(int i) const {
     return lane_ % 4 * 2 + i % 2 + i / 2 * 8;
   }
 
-  __device__ uint4 load(const std::byte* run, int key, int of_run, int element) const {
-    if (key + of_run >= last_ || element >= a_.head_dim) return {};
-    return __ldcg(reinterpret_cast<const uint4*>(run + (of_run * a_.head_dim + element) * 2));
+  // This lane's first elements. Of those after the end of a head, which come from its begin, keys
+  // meet queries that are zero, and the sums of values are never stored.
+  __device__ int element_of_key(int block) const {
+    return in_head(block * 32 + lane_ % 4 * 8);
+  }
+  __device__ int element_of_value(int half) const {
+    return in_head(half * 64 + lane_ / 4 * 8);
+  }
+  __device__ int in_head(int element) const {
+    return element < a_.head_dim ? element : 0;
+  }
+
+  static __device__ uint4 load(const std::byte* row, int element) {
+    return __ldcg(reinterpret_cast<const uint4*>(row + element * 2));
   }
 
   /// The token's own key and value, which are in shared memory.
   __device__ void take_new_key(int key) {
     const int of_run = last_ - key;
+    const uint32_t own = shared_address(new_key());
 #pragma unroll
-    for (int b = 0; b < kKeyBlocks; ++b) {
+    for (int h = 0; h < 2; ++h) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        if (of_run == lane_ / 4 + 8 * h) keys_[b][h] = load_new(0, b * 32 + lane_ % 4 * 8);
+      for (int b = 0; b < kKeyBlocks; ++b) {
+        take(of_run == key_of_run(h), keys_[b][h], own + element_of_key(b) * 2);
       }
-    }
+      const uint32_t value = own + (query_stride() + element_of_value(h)) * 2;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        if (of_run == value_of_run(i)) run_values_[i][h] = load_new(1, 64 * h + lane_ / 4 * 8);
-      }
+      for (int i = 0; i < 4; ++i) take(of_run == value_of_run(i), run_values_[i][h], value);
     }
   }
-  __device__ uint4 load_new(int is_value, int element) const {
-    if (element >= a_.head_dim) return {};
-    return *reinterpret_cast<const uint4*>(new_key() + is_value * query_stride() + element);
+  static __device__ void take(bool is_own, uint4& to, uint32_t from) {
+    uint32_t words[4] = {to.x, to.y, to.z, to.w};
+    ld_shared_x4_if(is_own, words, from);
+    to = {words[0], words[1], words[2], words[3]};
   }
 
   __device__ void add_run(int key) {
@@ -354,36 +378,33 @@ class StepAttend {
   }
 
   /// The result of the item, or, where the keys are split, its partial; the last CTA to leave one
-  /// adds them. A warp for 64 elements of a query, two in a lane.
+  /// adds them.
   __device__ void finish() {
     const int size = step_partial_floats(q_per_kv_, a_.head_dim);
     const int64_t of_head = int64_t{token_} * a_.kv_heads + kv_head_;
     float* const partials = p_.partials + of_head * p_.max_splits * size;
+    for_all_queries([&](int query, int first) {
+      const MergedParts all = merge(query, first);
+      if (splits_ == 1) return store(query, first, all);
+      leave(partials + split_ * size + query * (a_.head_dim + 2), first, all);
+    });
+    if (splits_ == 1 || !is_last(p_.arrived_splits + of_head)) return;
+    for_all_queries(
+        [&](int query, int first) { store(query, first, merge_splits(partials, query, first)); });
+  }
+
+  /// A warp for 64 elements of a query, two in a lane.
+  template <class Do>
+  __device__ __forceinline__ void for_all_queries(const Do& act) const {
     const int parts = a_.head_dim > 2 * kLanes ? 2 : 1;  // of a query
 #pragma unroll 1
     for (int i = warp_; i < q_per_kv_ * parts; i += kStepWarps) {
       const int query = parts == 1 ? i : i / 2;
-      const int first = (i - query * parts) * 2 * kLanes + lane_;
-      const Merged all = merge(query, first);
-      if (splits_ == 1) {
-        const float factor = softmax_factor(query, all.largest, all.sum);
-        store(query, first, all.values[0] * factor);
-        store(query, first + kLanes, all.values[1] * factor);
-      } else {
-        leave(partials + split_ * size + query * (a_.head_dim + 2), first, all);
-      }
+      act(query, (i - query * parts) * 2 * kLanes + lane_);
     }
-    if (splits_ > 1 && is_last(p_.arrived_splits + of_head)) add_splits(partials);
   }
 
-  /// Two elements of a query, 32 apart, its largest score and its sum.
-  struct Merged {
-    float values[2] = {};
-    float largest = -INFINITY;
-    float sum = 0;
-  };
-
-  __device__ void leave(float* to, int first, const Merged& all) const {
+  __device__ void leave(float* to, int first, const MergedParts& all) const {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       if (first + j * kLanes < a_.head_dim) to[first + j * kLanes] = all.values[j];
@@ -392,35 +413,28 @@ class StepAttend {
     if (first == 1) to[a_.head_dim + 1] = all.sum;
   }
 
-  /// Over all warps in their order. Lane w has what warp w contributes to the softmax.
-  __device__ Merged merge(int query, int first) const {
+  /// Over all warps in their order.
+  __device__ MergedParts merge(int query, int first) const {
     const int warps = min(kStepWarps, (end_ - begin_ + kRunKeys - 1) / kRunKeys);
     const bool has_warp = lane_ < warps;
     const float own = has_warp ? ends()[lane_ * kStepHeads + query] : -INFINITY;
     const float own_sum = has_warp ? ends()[(kStepWarps + lane_) * kStepHeads + query] : 0;
-    Merged all;
-    all.largest = largest_of_warp(own);
-    const float factor = exp2f(own - (all.largest == -INFINITY ? 0 : all.largest));
-    all.sum = sum_of_warp(own_sum * factor);
-    const float* from = values_of(0) + query * value_stride() + first;
-    const bool has_second = first + kLanes < a_.head_dim;
-    if (first >= a_.head_dim) from -= first;  // the lanes stay together
-#pragma unroll 4
-    for (int w = 0; w < warps; ++w) {
-      const float of_warp = __shfl_sync(~0u, factor, w);
-      all.values[0] = fmaf(from[0], of_warp, all.values[0]);
-      if (has_second) all.values[1] = fmaf(from[kLanes], of_warp, all.values[1]);
-      from += q_per_kv_ * value_stride();
-    }
-    return all;
+    const float* const from = values_of(0) + query * value_stride();
+    return merge_parts(a_.head_dim, warps, own, own_sum, from, q_per_kv_ * value_stride(), first,
+                       [](const float* at) { return *at; });
   }
 
-  static __device__ float largest_of_warp(float value) {
-#pragma unroll
-    for (int distance = kLanes / 2; distance > 0; distance /= 2) {
-      value = fmaxf(value, __shfl_xor_sync(~0u, value, distance));
-    }
-    return value;
+  /// Over all splits in their order: partials as leave() stores them.
+  __device__ MergedParts merge_splits(const float* partials, int query, int first) const {
+    static_assert(kMaxStepSplits <= kLanes);
+    const auto load = [](const float* at) { return __ldcg(at); };
+    const int size = step_partial_floats(q_per_kv_, a_.head_dim);
+    const float* const from = partials + query * (a_.head_dim + 2);
+    const float* const end = from + lane_ * size + a_.head_dim;
+    const bool has_split = lane_ < splits_;
+    const float own = has_split ? load(end) : -INFINITY;
+    const float own_sum = has_split ? load(end + 1) : 0;
+    return merge_parts(a_.head_dim, splits_, own, own_sum, from, size, first, load);
   }
 
   /// Whether all other splits of this token and head have left their partials.
@@ -433,28 +447,6 @@ class StepAttend {
     return *before == last;
   }
 
-  __device__ void add_splits(const float* partials) const {
-    const int size = step_partial_floats(q_per_kv_, a_.head_dim);
-    for (int i = static_cast<int>(threadIdx.x); i < q_per_kv_ * a_.head_dim; i += kStepThreads) {
-      const int query = i / a_.head_dim;
-      const int element = i - query * a_.head_dim;
-      const float* const of_query = partials + query * (a_.head_dim + 2);
-      float most = -INFINITY;
-      for (int s = 0; s < splits_; ++s)
-        most = fmaxf(most, __ldcg(of_query + s * size + a_.head_dim));
-      float sum = 0;
-      float value = 0;
-#pragma unroll 4
-      for (int s = 0; s < splits_; ++s) {
-        const float* const of_split = of_query + s * size;
-        const float factor = exp2f(__ldcg(of_split + a_.head_dim) - (most == -INFINITY ? 0 : most));
-        sum = fmaf(__ldcg(of_split + a_.head_dim + 1), factor, sum);
-        value = fmaf(__ldcg(of_split + element), factor, value);
-      }
-      store(query, element, value * softmax_factor(query, most, sum));
-    }
-  }
-
   /// What the sums of values are multiplied by: with the sink, which takes part in the softmax.
   __device__ float softmax_factor(int query, float largest, float sum) const {
     if (a_.sinks == nullptr) return 1.0f / sum;
@@ -464,11 +456,16 @@ class StepAttend {
     return shrink / (sum * shrink + exp2f(sink - most));
   }
 
+  __device__ void store(int query, int first, const MergedParts& all) const {
+    const float factor = softmax_factor(query, all.largest, all.sum);
+    store(query, first, all.values[0] * factor);
+    store(query, first + kLanes, all.values[1] * factor);
+  }
   __device__ void store(int query, int element, float value) const {
     if (element >= a_.head_dim) return;
     const int64_t at = (int64_t{kv_head_} * q_per_kv_ + query) * a_.head_dim + element;
+    store_tagged(a_.result, token_, at, value);  // which others wait for
     store_number<Number>(a_.y, int64_t{token_} * a_.heads * a_.head_dim + at, value);
-    store_tagged(a_.result, token_, at, value);
   }
 
   const StepProgram& p_;
