@@ -279,7 +279,8 @@ class StepProducts {
   }
 
   /// Of this lane's row. The warps that have units of the strip follow each other; the lanes of the
-  /// upper half add every second one.
+  /// upper half add every second one. What no warp has left is loaded, too: all loads are on their
+  /// way at once, without a branch.
   __device__ float sum_of_strip(int strip, int units, int token) const {
     const int warps = min(units, kStepWarps);
     const int begin = strip * units % kStepWarps;
@@ -289,7 +290,9 @@ class StepProducts {
     for (int j = 0; j < kStepWarps / 2; ++j) {
       const int i = 2 * j + lane_ / kStripRows;
       const int warp = begin + i - (begin + i >= kStepWarps ? kStepWarps : 0);
-      if (i < warps) sum += at[warp * p_.m * kPartialStride];
+      uint32_t word;
+      ld_shared<1>(&word, shared_address(at + warp * p_.m * kPartialStride));
+      sum += i < warps ? __uint_as_float(word) : 0;
     }
     return sum + __shfl_xor_sync(~0u, sum, kStripRows);
   }
@@ -321,13 +324,13 @@ class StepProducts {
       at = static_cast<int>(source_row(w.row_order, strip, row(), w.rows));
     }
     if (lane_ >= kStripRows || at >= outputs) return;
+    if (product.residual != nullptr) value += before;
+    store_tagged(product.result, token, at, value);  // which others wait for
     if (product.residual != nullptr) {
-      value += before;
       product.residual[int64_t{token} * outputs + at] = value;
     } else if (product.y != nullptr) {
       store_number<Number>(product.y, token * product.y_stride + at, value);
     }
-    store_tagged(product.result, token, at, value);
   }
 
   static __device__ float bias_of(const StepProduct& product, int strip, int row) {

@@ -158,6 +158,8 @@ StepWeights StepLayout::weights(const PackedFormat& of_one, const WeightArgument
   w.tile_bytes = tile_bytes(f.bits);
   w.tiles = static_cast<int32_t>(f.tiles);
   w.units = units_of(f);
+  w.units_further = kStepWarps % w.units;
+  w.strips_further = kStepWarps / w.units;
   w.last_tiles = w.tiles - (w.units - 1) * kUnitTiles;
   w.blocks = static_cast<int32_t>(f.blocks);
   w.block_tiles = block_tiles(f);

@@ -23,14 +23,17 @@ class NextOperation {
  public:
   __device__ NextOperation(const StepProgram& p, int index, uint8_t* shared)
       : there_(index < p.num_operations && static_cast<int>(threadIdx.x) < kWords),
+        base_tag_(p.base_tag),
         to_(shared + p.shared.operations + index % 2 * sizeof(StepOperation)) {
     if (!there_) return;
     word_ = reinterpret_cast<const uint32_t*>(p.operations + index)[threadIdx.x];
-    if (is_tag(threadIdx.x * 4)) word_ += p.base_tag;
   }
-  /// All threads must have left the operation before this one, which lies there.
+  /// All threads must have left the operation before this one, which lies there. The word is looked
+  /// at here first: whoever does so earlier waits for it.
   __device__ void store() const {
-    if (there_) reinterpret_cast<uint32_t*>(to_)[threadIdx.x] = word_;
+    if (!there_) return;
+    reinterpret_cast<uint32_t*>(to_)[threadIdx.x] =
+        word_ + (is_tag(threadIdx.x * 4) ? base_tag_ : 0);
   }
 
  private:
@@ -52,6 +55,7 @@ class NextOperation {
   static constexpr int kWords = sizeof(StepOperation) / 4;
   static_assert(kWords <= kStepThreads);
   const bool there_;
+  const uint32_t base_tag_;
   uint8_t* const to_;
   uint32_t word_ = 0;
 };

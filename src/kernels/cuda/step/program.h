@@ -36,11 +36,11 @@ inline constexpr int kUnitTiles = 4;
 inline constexpr int kUnitCols = kUnitTiles * kTileCols;
 /// Inputs that share a power of two while they are multiplied: four in each lane of a warp.
 inline constexpr int kInputGroup = 4 * kLanes;
-inline constexpr int kStepHeads = 8;      // of queries that share a head of keys
-inline constexpr int kStepHeadDim = 128;  // at most
+inline constexpr int kStepHeads = 8;               // of queries that share a head of keys
+inline constexpr int kStepHeadDim = 128;           // at most
 inline constexpr int kLeastSplitKeys = 64;         // of one token that has splits,
 inline constexpr int kLeastSplitKeysOfMany = 256;  // and of several tokens
-inline constexpr int kMaxStepSplits = 32;  // of the keys of a token
+inline constexpr int kMaxStepSplits = 32;          // of the keys of a token
 inline constexpr int kMaxStepExperts = 1024;
 inline constexpr int kRouterPairs = 8;    // of inputs of a router, in a thread
 inline constexpr int kMaxRouterRows = 8;  // of a CTA
@@ -112,13 +112,15 @@ struct StepProduct {
 struct StepWeights {
   const uint8_t* codes;
   const uint8_t* scales;
-  const uint8_t* zeros;  // zero points or offsets; nullptr: none are stored
-  Parts strips;          // by CTA
-  int32_t tile_bytes;    // codes
-  int32_t tiles;         // of a strip
-  int32_t units;         // of a strip
-  int32_t last_tiles;    // of the last unit of a strip
-  int32_t blocks;        // scale blocks of a strip
+  const uint8_t* zeros;    // zero points or offsets; nullptr: none are stored
+  Parts strips;            // by CTA
+  int32_t tile_bytes;      // codes
+  int32_t tiles;           // of a strip
+  int32_t units;           // of a strip
+  int32_t last_tiles;      // of the last unit of a strip
+  int32_t units_further;   // from a unit of a warp to its next one,
+  int32_t strips_further;  // beside so many strips
+  int32_t blocks;          // scale blocks of a strip
   int32_t blocks_of_unit;
   int32_t last_blocks;    // of the last unit of a strip
   uint32_t per_block;     // n * per_block / 2^32, cut, is n / units that share a block; 0: none do

@@ -144,8 +144,8 @@ __device__ __forceinline__ void multiply_regular_units(Units& units, RingPlace& 
                                                        const StepWeights& w, int warp, int lane,
                                                        Clock& clock, const PartialOf& partial_of) {
   const int units_of_strip = w.units;
-  const int units_further = kStageUnits % units_of_strip;
-  const int strips_further = kStageUnits / units_of_strip;
+  const int units_further = w.units_further;
+  const int strips_further = w.strips_further;
   UnitPlace at = {0, 0};
   at.advance(warp, units_of_strip);
   int left = w.strips.size(blockIdx.x) * units_of_strip - warp;
