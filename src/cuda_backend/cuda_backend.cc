@@ -12,6 +12,7 @@
 #include "cuda_backend/memory.h"
 #include "cuda_backend/step_runner.h"
 #include "device/machines.h"
+#include "exchange/message.h"
 #include "kernels/cuda/attention/latent.h"
 #include "kernels/cuda/exchange/peer_group.h"
 
@@ -40,20 +41,27 @@ class OwnStream {
 
 using Peers = std::shared_ptr<const cuda::PeerMemory>;
 
+/// What a GPU has of its group: the memory of all, and what their threads agree by; nullptr: it is
+/// alone.
+struct GroupPart {
+  Peers peers;
+  std::unique_ptr<Exchange> ranks;
+};
+
 class CudaBackend : public Backend {
  public:
-  /// `peers`: the ranks of its group, of which it is `rank`; nullptr: there are no others.
   CudaBackend(const CudaOptions& options, device::GpuInfo gpu, const cuda::Device& device,
-              std::unique_ptr<OwnStream> stream, Peers peers, int rank)
+              std::unique_ptr<OwnStream> stream, GroupPart group)
       : gpu_(std::move(gpu)),
-        peers_(std::move(peers)),
+        peers_(std::move(group.peers)),
+        ranks_(std::move(group.ranks)),
         number_(options.is_bf16 ? cuda::Number::kBF16 : cuda::Number::kF16),
         host_(options.num_threads),
         stream_(std::move(stream)),
         runner_(device, number_,
                 {options.batch_invariant, options.mxfp8_experts, options.fp8_activations,
                  options.step_kernel_tokens, options.step_graphs,
-                 peers_ == nullptr ? cuda::PeerGroup() : peers_->of_rank(rank)},
+                 peers_ == nullptr ? cuda::PeerGroup() : peers_->of_rank(ranks_->rank())},
                 stream_->get()),
         uploader_(host_),
         memory_(gpu_.index, stream_->get(), arena_, uploader_, runner_) {}
@@ -188,17 +196,21 @@ class CudaBackend : public Backend {
 
   void submit(const CompiledStep& step, const Batch& batch) override {
     const Status entered = enter();
-    const Status begun = steps_.begin(batch);
+    const Status begun = steps_.begin(batch, step.plan().vocab_size());
     Status& error = steps_.current().error;
     error = entered.ok() ? begun : entered;
     StepResults results;
-    try {
-      if (error.ok()) {
-        error = runner_.run(static_cast<const CudaCompiledStep&>(step), batch, results);
+    const auto go_on = [&](auto&& part) {
+      try {
+        if (error.ok()) error = part();
+      } catch (const std::bad_alloc&) {
+        error = Error{"cuda.memory", "no memory of the host for a step"};
       }
-    } catch (const std::bad_alloc&) {
-      error = Error{"cuda.memory", "no memory of the host for a step"};
-    }
+    };
+    go_on([&] { return runner_.prepare(static_cast<const CudaCompiledStep&>(step), batch); });
+    // What is launched waits for the other ranks: all are ready for it, or none begins.
+    if (ranks_ != nullptr) error = agree(*ranks_, error);
+    go_on([&] { return runner_.launch(results); });
     steps_.end(results, batch, stream_->get());
   }
 
@@ -246,6 +258,7 @@ class CudaBackend : public Backend {
 
   device::GpuInfo gpu_;
   Peers peers_;
+  std::unique_ptr<Exchange> ranks_;
   cuda::Number number_;
   ThreadPool host_;
   std::unique_ptr<OwnStream> stream_;
@@ -258,7 +271,7 @@ class CudaBackend : public Backend {
   int64_t next_step_ = 1;
 };
 
-Result<std::unique_ptr<Backend>> make_one(const CudaOptions& options, Peers peers, int rank) {
+Result<std::unique_ptr<Backend>> make_one(const CudaOptions& options, GroupPart group) {
   SUBBYTE_TRY(std::vector<device::GpuInfo> gpus, device::list_gpus());
   for (device::GpuInfo& gpu : gpus) {
     if (gpu.index != options.index) continue;
@@ -274,7 +287,7 @@ Result<std::unique_ptr<Backend>> make_one(const CudaOptions& options, Peers peer
     error = stream->error();
     if (error != cudaSuccess) return cuda_error("cuda.device", gpu.name, error);
     return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(
-        options, std::move(gpu), device, std::move(stream), std::move(peers), rank));
+        options, std::move(gpu), device, std::move(stream), std::move(group)));
   }
   return Error{"cuda.device", "no GPU " + std::to_string(options.index) + "; there are " +
                                   std::to_string(gpus.size())};
@@ -283,7 +296,7 @@ Result<std::unique_ptr<Backend>> make_one(const CudaOptions& options, Peers peer
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
-  return make_one(options, nullptr, 0);
+  return make_one(options, {});
 }
 
 Result<std::vector<std::unique_ptr<Backend>>> make_cuda_ranks(const CudaOptions& options,
@@ -297,11 +310,12 @@ Result<std::vector<std::unique_ptr<Backend>>> make_cuda_ranks(const CudaOptions&
   std::vector<int> indices(static_cast<std::size_t>(ranks));
   std::iota(indices.begin(), indices.end(), options.index);
   SUBBYTE_TRY(const Peers peers, cuda::PeerMemory::connect(indices));
+  std::vector<std::unique_ptr<Exchange>> exchanges = make_thread_exchanges(ranks);
   std::vector<std::unique_ptr<Backend>> backends;
-  for (int rank = 0; rank < ranks; ++rank) {
+  for (std::unique_ptr<Exchange>& exchange : exchanges) {
     CudaOptions own = options;
-    own.index = indices[static_cast<std::size_t>(rank)];
-    SUBBYTE_TRY(auto backend, make_one(own, peers, rank));
+    own.index = indices[static_cast<std::size_t>(exchange->rank())];
+    SUBBYTE_TRY(auto backend, make_one(own, {peers, std::move(exchange)}));
     backends.push_back(std::move(backend));
   }
   return backends;

@@ -52,36 +52,38 @@ Status StepGraphs::begin(StepShapeKey key) {
   return graph_error(error);
 }
 
-Status StepGraphs::capture() {
+void StepGraphs::capture() {
   cudaGraph_t graph = nullptr;
   cudaError_t error = cudaStreamEndCapture(stream_, &graph);
-  if (error == cudaSuccess && memory_epoch() != epoch_) error = cudaErrorStreamCaptureInvalidated;
-  if (error == cudaSuccess) error = cudaGraphInstantiate(&current_->graph, graph, 0);
-  if (error != cudaSuccess) current_->graph = nullptr;
+  const bool has_moved = memory_epoch() != epoch_;  // of another model of the process, it may be
+  if (error == cudaSuccess && !has_moved) error = cudaGraphInstantiate(&current_->graph, graph, 0);
+  if (error != cudaSuccess) {
+    current_->graph = nullptr;
+    is_off_ = true;
+    cudaGetLastError();  // the step goes on without it
+  }
   if (graph != nullptr) cudaGraphDestroy(graph);
-  return error == cudaSuccess ? Status() : graph_error(error);
 }
 
-Status StepGraphs::end(StepResults& results) {
+Result<bool> StepGraphs::end(StepResults& results) {
   if (mode_ == Mode::kLaunches) {
     if (current_ != nullptr) current_->has_run = true;
-    return {};
+    return true;
   }
-  Status status;
   if (mode_ == Mode::kCaptures) {
-    status = capture();
+    capture();
     current_->results = results;
   }
+  if (current_->graph == nullptr) {
+    mode_ = Mode::kLaunches;
+    return false;
+  }
   results = current_->results;
-  if (status.ok()) {
-    const cudaError_t error = cudaGraphLaunch(current_->graph, stream_);
-    if (error != cudaSuccess) status = graph_error(error);
-  }
-  if (!status.ok()) {
-    is_off_ = true;
-    cudaGetLastError();  // told here
-  }
-  return status;
+  const cudaError_t error = cudaGraphLaunch(current_->graph, stream_);
+  if (error == cudaSuccess) return true;
+  is_off_ = true;
+  cudaGetLastError();  // told here
+  return graph_error(error);
 }
 
 void StepGraphs::abandon() {

@@ -9,8 +9,8 @@
 //
 // Keys (StepShapeKey) hold all that launches follow from. Nothing may be allocated or waited for
 // while launches are captured, so a step of the same key must have ended well before. Where memory
-// has changed hands (memory_epoch()), keys differ. After a graph that could not be made,
-// for want of memory, say, no more are.
+// has changed hands (memory_epoch()), keys differ. A step of which no graph can be made, for want
+// of memory, say, is launched, and no more graphs are made.
 
 #include <cstdint>
 #include <vector>
@@ -43,9 +43,9 @@ class StepGraphs {
   bool is_graph() const { return mode_ != Mode::kLaunches; }
 
   /// After the last operation, all of which went well: launches the graph, if the step is one.
-  /// `results` are those of the operations; of a step that replays, what they were. Code
-  /// cuda.launch.
-  Status end(StepResults& results);
+  /// `results` are those of the operations; of a step that replays, what they were. Returns whether
+  /// the step is launched by now: not where no graph could be made of it. Code cuda.launch.
+  Result<bool> end(StepResults& results);
   /// Instead of end() where an operation has failed.
   void abandon();
 
@@ -62,7 +62,8 @@ class StepGraphs {
 
   /// In place of the one that was used longest ago.
   Known& add(StepShapeKey key);
-  Status capture();
+  /// Leaves no graph where none can be made, or where memory has changed hands meanwhile.
+  void capture();
 
   cuda::Stream stream_;
   std::vector<Known> known_;

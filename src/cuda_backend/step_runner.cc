@@ -123,7 +123,8 @@ std::string CudaStepRunner::last_step() const {
   return graphs_.is_graph() ? "a graph" : "launches";
 }
 
-Status CudaStepRunner::run(const CudaCompiledStep& step, const Batch& batch, StepResults& results) {
+Status CudaStepRunner::prepare(const CudaCompiledStep& step, const Batch& batch) {
+  compiled_ = &step;
   plan_ = &step.plan();
   slots_ = &step.slots();
   batch_ = &batch;
@@ -131,23 +132,25 @@ Status CudaStepRunner::run(const CudaCompiledStep& step, const Batch& batch, Ste
   num_programs_run_ = 0;
   graphs_.begin_without();
   choices_.begin(batch);
-  const Schedule& schedule = schedule_of(step, batch);
-  const bool has_programs = schedule.has_programs();
+  schedule_ = &schedule_of(step, batch);
   SUBBYTE_CHECK(step_.begin(
       batch, choices_.packet(),
-      schedule.launches_attention(*plan_) ? step.kinds() : std::vector<AttentionKind>()));
+      schedule_->launches_attention(*plan_) ? step.kinds() : std::vector<AttentionKind>()));
   SUBBYTE_CHECK(take_values());
-  if (has_programs) {
-    SUBBYTE_CHECK(bind_programs(step, schedule));
-  } else if (options_.step_graphs && batch.observer == nullptr && has_single_tokens(batch)) {
-    SUBBYTE_CHECK(begin_graph(step));
-  }
-  Status status = graphs_.replays() ? Status() : run_items(schedule);
+  return schedule_->has_programs() ? bind_programs(step, *schedule_) : Status();
+}
+
+Status CudaStepRunner::launch(StepResults& results) {
+  const bool may_repeat = options_.step_graphs && batch_->observer == nullptr &&
+                          !schedule_->has_programs() && has_single_tokens(*batch_);
+  if (may_repeat) SUBBYTE_CHECK(begin_graph(*compiled_));
+  Status status = graphs_.replays() ? Status() : run_items(*schedule_);
   if (!status.ok()) {
     graphs_.abandon();
     return status;
   }
-  SUBBYTE_CHECK(graphs_.end(results_));
+  SUBBYTE_TRY(const bool is_launched, graphs_.end(results_));
+  if (!is_launched) SUBBYTE_CHECK(run_items(*schedule_));
   results = results_;
   return {};
 }

@@ -92,8 +92,11 @@ class CudaStepRunner {
   /// The same of a plan with its weights.
   Status check(const StepPlan& plan) const;
 
-  /// Enqueues a step. `results` are where its operations leave them. Codes: cuda.*.
-  Status run(const CudaCompiledStep& step, const Batch& batch, StepResults& results);
+  /// Takes memory for a step, which launch() enqueues afterwards: nothing waits for other ranks so
+  /// far. Codes: cuda.*.
+  Status prepare(const CudaCompiledStep& step, const Batch& batch);
+  /// `results` are where the operations of the step leave them. Codes: cuda.*.
+  Status launch(StepResults& results);
 
   /// How the last step ran, see Backend::last_step().
   std::string last_step() const;
@@ -174,6 +177,8 @@ class CudaStepRunner {
   StepGraphs graphs_;
   CudaChoices choices_;
   // Of the step that runs.
+  const CudaCompiledStep* compiled_ = nullptr;
+  const Schedule* schedule_ = nullptr;
   const StepPlan* plan_ = nullptr;
   const ValueSlots* slots_ = nullptr;
   const Batch* batch_ = nullptr;

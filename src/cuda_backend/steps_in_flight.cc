@@ -9,6 +9,8 @@
 namespace subbyte {
 namespace {
 
+constexpr int64_t kNumberBytes = 4;  // of a logit, of a token
+
 Error step_error(cudaError_t error) {
   return cuda_error("cuda.launch", "a step", error);
 }
@@ -24,8 +26,7 @@ Status copy_to_host(CudaBuffer& to, int64_t at, const void* from, int64_t bytes,
 /// Of the rows of the head those that parts ask for, and not those for choices alone.
 Status copy_logits(CudaBuffer& to, const StepResults& results, const Batch& batch,
                    cuda::Stream stream) {
-  const int64_t row_bytes = results.vocab_size * static_cast<int64_t>(sizeof(float));
-  SUBBYTE_CHECK(to.grow(batch.num_logits() * row_bytes));
+  const int64_t row_bytes = results.vocab_size * kNumberBytes;
   const float* from = results.logits;
   int64_t at = 0;
   for (const Part& part : batch.parts) {
@@ -45,13 +46,17 @@ StepsInFlight::~StepsInFlight() {
   }
 }
 
-Status StepsInFlight::begin(const Batch& batch) {
+Status StepsInFlight::begin(const Batch& batch, int64_t vocab_size) {
   ++num_begun_;
   StepInFlight& flight = current();
   flight.error = {};
   flight.num_logits = batch.num_logits();
   flight.num_choices = batch.num_choices();
   flight.vocab_size = 0;
+  flight.knows_loss = false;
+  SUBBYTE_CHECK(flight.logits.grow(flight.num_logits * vocab_size * kNumberBytes));
+  SUBBYTE_CHECK(flight.tokens.grow(flight.num_choices * kNumberBytes));
+  SUBBYTE_CHECK(flight.lost.grow(kNumberBytes));
   if (flight.done != nullptr) return {};
   const cudaError_t error = cudaEventCreateWithFlags(&flight.done, cudaEventDisableTiming);
   if (error == cudaSuccess) return {};
@@ -61,17 +66,15 @@ Status StepsInFlight::begin(const Batch& batch) {
 
 void StepsInFlight::end(const StepResults& results, const Batch& batch, cuda::Stream stream) {
   StepInFlight& flight = current();
-  const int64_t token_bytes = flight.num_choices * static_cast<int64_t>(sizeof(int32_t));
+  const int64_t token_bytes = flight.num_choices * kNumberBytes;
   flight.vocab_size = results.vocab_size;
   if (flight.error.ok()) flight.error = copy_logits(flight.logits, results, batch, stream);
-  if (flight.error.ok()) flight.error = flight.tokens.grow(token_bytes);
   if (flight.error.ok()) {
     flight.error = copy_to_host(flight.tokens, 0, results.tokens, token_bytes, stream);
   }
   flight.knows_loss = results.lost != nullptr;
-  if (flight.error.ok() && flight.knows_loss) flight.error = flight.lost.grow(sizeof(uint32_t));
   if (flight.error.ok() && flight.knows_loss) {
-    flight.error = copy_to_host(flight.lost, 0, results.lost, sizeof(uint32_t), stream);
+    flight.error = copy_to_host(flight.lost, 0, results.lost, kNumberBytes, stream);
   }
   if (flight.done == nullptr) return;
   const cudaError_t error = cudaEventRecord(flight.done, stream);

@@ -42,8 +42,10 @@ class StepsInFlight {
   StepsInFlight& operator=(const StepsInFlight&) = delete;
   ~StepsInFlight();
 
-  /// Fewer than kMax have begun and are not finished. Code cuda.launch.
-  Status begin(const Batch& batch);
+  /// Fewer than kMax have begun and are not finished. Makes room for results of `vocab_size` logits
+  /// a row: memory that is taken later may wait for kernels that wait for other ranks. Codes:
+  /// cuda.launch, cuda.memory.
+  Status begin(const Batch& batch, int64_t vocab_size);
   /// The one that began last.
   StepInFlight& current() { return steps_[(num_begun_ - 1) % kMax]; }
   /// The current one is in the stream: copies its results to the host, the logits that its parts

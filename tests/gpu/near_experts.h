@@ -1,7 +1,10 @@
 #pragma once
 // Tokens of a model with experts that may go to others on the GPU than on the CPU.
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <functional>
 #include <set>
 #include <span>
@@ -55,6 +58,33 @@ inline std::vector<bool> near_ties(const LoadedModel& cpu, std::span<const int32
     if (gap <= allowed) tied[row % ids.size()] = true;
   }
   return tied;
+}
+
+/// Those before the first whose experts were near and whose logits say that they are others; what
+/// comes after it sees its keys and values.
+inline int64_t tokens_before_other_experts(std::span<const float> found,
+                                           std::span<const float> expected,
+                                           const std::vector<bool>& tied, double stated) {
+  const std::size_t vocab = found.size() / tied.size();
+  for (std::size_t t = 0; t < tied.size(); ++t) {
+    const double of_token =
+        decibels(found.subspan(t * vocab, vocab), expected.subspan(t * vocab, vocab));
+    if (tied[t] && !(of_token > stated)) return static_cast<int64_t>(t);
+  }
+  return std::ssize(tied);
+}
+
+/// Returns whether all tokens were compared.
+inline bool expect_decibels(std::span<const float> found, std::span<const float> expected,
+                            const std::vector<bool>& tied, double stated) {
+  const int64_t count = tokens_before_other_experts(found, expected, tied, stated);
+  const std::size_t size = found.size() / tied.size() * count;
+  if (count < std::ssize(tied))
+    std::printf("token %d has other experts\n", static_cast<int>(count));
+  if (count > 0) {
+    EXPECT_GT(decibels(found.first(size), expected.first(size)), stated);
+  }
+  return count == std::ssize(tied);
 }
 
 }  // namespace subbyte::testing
