@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/gpu_ranks.h"
 #include "models/checkpoint.h"
 #include "models/model.h"
 #include "ops/kv_pool.h"
@@ -223,8 +224,9 @@ Result<ModelSizes> sizes_of(const ModelFiles& files, Executor& pool) {
 std::vector<GpuPlan> gpu_plans(const ModelSizes& sizes, const GpuPlanRequest& request) {
   std::vector<GpuPlan> plans;
   Planner planner(sizes, request);
-  for (int gpus = 1; gpus <= request.gpus; ++gpus) {
-    if (request.gpus % gpus == 0 && gpus <= sizes.heads) plans.push_back(planner.plan(gpus));
+  const int64_t most = std::min<int64_t>({request.gpus, sizes.heads, kMaxGpuRanks});
+  for (int gpus = 1; gpus <= most; ++gpus) {
+    if (request.gpus % gpus == 0) plans.push_back(planner.plan(gpus));
   }
   return plans;
 }

@@ -80,7 +80,8 @@ struct GpuPlan {
   double prompt_per_second = 0;  // tokens of prompts that one replica reads
 };
 
-/// One plan for each number of GPUs that divides theirs and leaves each a head.
+/// One plan for each number of GPUs that divides theirs, leaves each a head, and is not above
+/// kMaxGpuRanks.
 std::vector<GpuPlan> gpu_plans(const ModelSizes& sizes, const GpuPlanRequest& request);
 
 /// Seconds of a sum of so many bytes over GPUs that NVLink joins. Those over two were measured.

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "base/gpu_ranks.h"
 #include "base/thread_pool.h"
 #include "checkpoints/config/model_files.h"
 #include "support/paths.h"
@@ -117,6 +118,13 @@ TEST(GpuPlans, leave_each_gpu_a_head) {
   const auto plans = gpu_plans(sizes_of(odd), {find_card("H100"), 6, 512, 1, Element::kF16});
   ASSERT_EQ(plans.size(), 3);
   EXPECT_EQ(plans.back().gpus, 3);
+}
+
+TEST(GpuPlans, have_no_replica_on_more_gpus_than_one_takes) {
+  const auto plans = gpu_plans(sizes_of(k32b), {find_card("H200"), 32, 512, 1, Element::kF16});
+  ASSERT_EQ(plans.size(), 4);
+  EXPECT_EQ(plans.back().gpus, kMaxGpuRanks);
+  EXPECT_EQ(plans.back().replicas, 4);
 }
 
 TEST(GpuPlans, of_what_has_no_room_have_no_speed) {

@@ -19,6 +19,7 @@
 #include <span>
 #include <vector>
 
+#include "base/gpu_ranks.h"
 #include "base/host_device.h"
 #include "base/status.h"
 
@@ -26,7 +27,7 @@ namespace subbyte::cuda {
 
 /// The memory of all ranks, as the GPU of one of them sees it.
 struct PeerGroup {
-  static constexpr int kMaxRanks = 8;
+  static constexpr int kMaxRanks = kMaxGpuRanks;
 
   int rank = 0;
   int ranks = 1;
