@@ -34,6 +34,8 @@ TEST_P(Mistakes, are_named_as_typed) {
 
 const std::string kOneDevice =
     ": a model runs on one device as a whole: --device cpu or --device cuda";
+const std::string kOneGpu =
+    ": a model runs on one GPU (--device cuda:N), or --tensor-parallel divides it among several";
 
 INSTANTIATE_TEST_SUITE_P(
     OfOtherPrograms, Mistakes,
@@ -46,10 +48,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"run", "D", "-ctk", "q8_0"},
                 "run: no option -ctk: keys and values have one type: --kv-cache-type f16, bf16, "
                 "f32 or fp8"},
-        Mistake{{"run", "D", "-tp", "2"},
-                "run: no option -tp: a model runs on one GPU: --device cuda:N"},
-        Mistake{{"run", "D", "--tensor-parallel-size", "--temp", "0"},
-                "run: no option --tensor-parallel-size: a model runs on one GPU: --device cuda:N"},
+        Mistake{{"run", "D", "-ts", "3,1"}, "run: no option -ts" + kOneGpu},
+        Mistake{{"run", "D", "--split-mode", "--temp", "0"},
+                "run: no option --split-mode" + kOneGpu},
         Mistake{{"run", "D", "--enable-lora"},
                 "run: no option --enable-lora: adapters are not read; merge them into the model "
                 "first"},
