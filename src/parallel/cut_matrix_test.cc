@@ -129,12 +129,14 @@ TEST(CutMatrix, copies_let_go_of_the_whole) {
   Matrix matrix = {bytes.view, {std::move(owner)}};
   const Matrix cols = cut_columns(matrix, {{0, 128}});
   const Matrix rows = cut_rows(matrix, {{0, 1}, {4, 2}});
-  const Matrix one_range = cut_rows(matrix, {{0, 2}});
+  Matrix one_range = cut_rows(matrix, {{0, 2}});
   matrix = {};
   EXPECT_FALSE(whole.expired());
   EXPECT_EQ(one_range.owners.size(), 1u);
   EXPECT_EQ(cols.owners.size(), 3u);  // codes, scales, zeros
   EXPECT_EQ(rows.owners.size(), 3u);
+  one_range = {};
+  EXPECT_TRUE(whole.expired());
 }
 
 TEST(CutMatrix, groups_are_not_cut) {

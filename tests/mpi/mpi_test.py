@@ -31,6 +31,8 @@ PROGRAM = str(Path(sys.argv[1]).resolve()) if len(sys.argv) > 1 else "subbyte"
 ALL = "--all" in sys.argv
 #: Of each way in which something is divided one.
 SHORT = ["autoawq", "qwen2-moe-bf16", "gpt-oss-mxfp4", "bamba-bf16", "deepseek-v3-fp8", "lfm2-bf16"]
+#: A golden that one rank refuses, too.
+REFUSED = "gptqmodel-gpt-oss"
 NUM_KILLS = 50 if ALL else 4
 SECONDS = 10  # in which a group ends with one of its ranks
 IDS = "1,5,9,100,17,33,41,7,2,88,104,3,6,127,11,12"
@@ -99,15 +101,14 @@ class Goldens(unittest.TestCase):
     """Processes and threads give the same bits, as both add in the order of ranks."""
 
     def test_logits_are_those_of_threads(self) -> None:
-        names = sorted(p.name for p in GOLDENS.iterdir() if (p / "config.json").exists())
+        names = sorted(p.name for p in GOLDENS.iterdir() if (p / "config.json").exists()
+                       and p.name != REFUSED)
         for name in names if ALL else SHORT:
             for ranks in (2, 4):
                 with self.subTest(name, ranks=ranks), tempfile.TemporaryDirectory() as folder:
                     out = [Path(folder) / "threads", Path(folder) / "processes"]
                     ask = ["logits", GOLDENS / name, "--ids", IDS, "--out"]
                     one = run(in_one_process(ranks, *ask, out[0]))
-                    if one.returncode != 0 and ALL:
-                        continue  # refused, which tests/ranks says
                     self.assertEqual(one.returncode, 0, one.stderr)
                     many = run(on_ranks(ranks, *ask, out[1]))
                     self.assertEqual(many.returncode, 0, many.stderr)
@@ -230,10 +231,11 @@ class Refusals(unittest.TestCase):
     def test_a_prompt_that_the_first_rank_refuses(self) -> None:
         self.expect_line(on_ranks(2, "run", DEMO, "-p", ""), "the prompt is empty")
 
-
-    @unittest.skipIf(os.geteuid() != 0, "who is not root hides no library")
+    @unittest.skipIf(run(["unshare", "--mount", "true"]).returncode != 0,
+                     "a library is hidden by a mount, which this user or container may not")
     def test_no_library_of_mpi(self) -> None:
         found = run(["sh", "-c", "ldconfig -p | grep -o '/.*libmpi.so.40$'"]).stdout.split()
+        self.assertTrue(found)
         hide = "".join(f"mount --bind /dev/null {os.path.realpath(path)} && " for path in found)
         command = ["env", "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2", "unshare", "--mount",
                    "sh", "-c", hide + 'exec "$@"', "sh", *program(2, "run", DEMO, "-p", "x")]
@@ -243,14 +245,13 @@ class Refusals(unittest.TestCase):
 class Kills(unittest.TestCase):
     """kill -9 of a rank at any moment: mpirun ends, names it, and nothing is left."""
 
-    def expect_end(self, process: subprocess.Popen[str], killed: str) -> None:
+    def errors_of_end(self, process: subprocess.Popen[str]) -> str:
         start = time.monotonic()
         _, errors = process.communicate(timeout=SECONDS)
-        self.assertNotEqual(process.returncode, 0)
-        self.assertIn(killed, errors)
         while ranks_that_run():
             self.assertLess(time.monotonic() - start, SECONDS, "a rank is left")
             time.sleep(0.05)
+        return errors
 
     def test_ranks_at_random_moments(self) -> None:
         moments = random.Random(64)
@@ -263,7 +264,8 @@ class Kills(unittest.TestCase):
                     time.sleep(0.01)
                 time.sleep(wait)
                 os.kill(ranks_that_run()[rank], signal.SIGKILL)
-                self.expect_end(process, f"rank {rank}")
+                self.assertIn(f"rank {rank}", self.errors_of_end(process))
+                self.assertGreater(process.returncode, 0)
 
     def test_mpirun_itself(self) -> None:
         with started(on_ranks(3, "bench", DEMO, "--repetitions", 1000)) as process:
@@ -271,7 +273,8 @@ class Kills(unittest.TestCase):
                 time.sleep(0.01)
             time.sleep(1)
             process.kill()
-            self.expect_end(process, "")
+            self.errors_of_end(process)
+            self.assertEqual(process.returncode, -signal.SIGKILL)
 
 
 if __name__ == "__main__":
