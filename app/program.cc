@@ -133,6 +133,17 @@ int finish_output(int code) {
   return report({"file.io", "standard output: could not be written"});
 }
 
+/// Without the option each process of mpirun runs the command by itself, which is rarely meant.
+void note_undivided(const Invocation& invocation, const CommandInfo& command) {
+  const int processes = num_processes();
+  const bool is_divided = invocation.tensor_parallel > 1 || processes == 1;
+  if (is_divided || command.shares != Shares::kModel || is_later_process()) return;
+  print_notice(
+      fmt::format("mpirun has started {} processes, and each of them does all of this by "
+                  "itself; --tensor-parallel {} --device cpu divides the model among them",
+                  processes, processes));
+}
+
 /// Of the processes that mpirun has started the first one runs the command, and the others compute
 /// with it.
 Result<ExitCode> run_or_follow(const Invocation& invocation, CommandInfo& command) {
@@ -143,6 +154,7 @@ Result<ExitCode> run_or_follow(const Invocation& invocation, CommandInfo& comman
     SUBBYTE_CHECK(follow_first_rank(device));
     return kOk;
   }
+  note_undivided(invocation, command);
   return command.run();
 }
 

@@ -9,6 +9,8 @@
 
 namespace subbyte {
 
+/// How many processes mpirun has started; 1 without it.
+int num_processes();
 /// Says whether mpirun has started this process, and not as its first one.
 bool is_later_process();
 /// Says whether this process is a rank that does what the first one does (session/follower.h).

@@ -49,6 +49,11 @@ Result<std::unique_ptr<Backend>> make_cpu_process(const ExecutionOptions& option
 
 }  // namespace
 
+int num_processes() {
+  const auto place = processes();
+  return place ? place->size : 1;
+}
+
 bool is_later_process() {
   const auto place = processes();
   return place && place->rank > 0;

@@ -242,6 +242,25 @@ class Refusals(unittest.TestCase):
         self.expect_line(command, "apt-get install openmpi-bin")
 
 
+class LeftOut(unittest.TestCase):
+    """Without --tensor-parallel each process does all of it, and one line says so."""
+
+    def errors_of(self, *arguments: object) -> list[str]:
+        result = run([*MPIRUN, "-n", "2", PROGRAM, *map(str, arguments)])
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return [line for line in result.stderr.splitlines() if "mpirun has started" in line]
+
+    def test_a_model_on_each_process(self) -> None:
+        ask = ["run", DEMO, "-p", "x", "-n", 1, "--device", "cpu", "--threads", 1]
+        said = self.errors_of(*ask)
+        self.assertEqual(len(said), 1, said)
+        self.assertIn("2 processes", said[0])
+        self.assertEqual(self.errors_of(*ask, "--quiet"), [])
+
+    def test_a_command_that_is_never_divided(self) -> None:
+        self.assertEqual(self.errors_of("inspect", DEMO), [])
+
+
 class Kills(unittest.TestCase):
     """kill -9 of a rank at any moment: mpirun ends, names it, and nothing is left."""
 
