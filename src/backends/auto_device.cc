@@ -50,6 +50,7 @@ Result<std::unique_ptr<Backend>> choose_machine(const DeviceOptions& options,
 }
 
 bool is_refusal_of_gpu(const Error& error) {
+  if (error.code == "cuda.peer_access") return false;  // several GPUs were asked for by number
   return error.code == "memory.device" || error.code == "linear.unsupported" ||
          error.code == "kv.unsupported" || error.code == "kv.memory" ||
          error.code.starts_with("recast.") || error.code.starts_with("cuda.");

@@ -153,6 +153,19 @@ TEST(AutoDevice, takes_the_cpu_where_no_gpu_can_be_made) {
   ASSERT_FALSE(full.load("cuda").ok());
 }
 
+TEST(AutoDevice, refuses_gpus_that_cannot_be_the_ranks_that_were_asked_for) {
+  for (const char* const code : {"device.ranks", "cuda.peer_access"}) {
+    Machines machines;
+    machines.device().make = [code](const DeviceOptions&) -> Result<std::unique_ptr<Backend>> {
+      return Error{code, "the GPUs say no"};
+    };
+    const Status loaded = machines.load("auto");
+    ASSERT_FALSE(loaded.ok()) << code;
+    EXPECT_EQ(loaded.error().code, code);
+    EXPECT_TRUE(machines.said().empty()) << code;
+  }
+}
+
 TEST(AutoDevice, takes_the_cpu_for_options_that_gpus_do_not_have) {
   Machines machines;
   const DeviceOptions options = {.device = "auto", .activations = Activations::kInt8};

@@ -305,7 +305,8 @@ Result<std::vector<std::unique_ptr<Backend>>> make_cuda_ranks(const CudaOptions&
   if (options.index + ranks > std::ssize(gpus)) {
     return Error{"device.ranks", "tensor parallelism: " + std::to_string(ranks) +
                                      " ranks are as many GPUs, and there are " +
-                                     std::to_string(gpus.size())};
+                                     std::to_string(gpus.size()) +
+                                     ": --device cpu has ranks of threads"};
   }
   std::vector<int> indices(static_cast<std::size_t>(ranks));
   std::iota(indices.begin(), indices.end(), options.index);
