@@ -43,7 +43,7 @@ struct DeviceOptions {
   /// Other steps of single tokens as CUDA graphs.
   bool step_graphs = true;
   /// Ranks that divide every weight and the cache among them, and compute each token together: as
-  /// many GPUs from that of `device` on, or groups of the CPU's threads.
+  /// many GPUs from that of `device` on, at most 8, or groups of the CPU's threads.
   int tensor_parallel_size = 1;
 };
 
