@@ -16,6 +16,7 @@ import threading
 import time
 import unittest
 from pathlib import Path
+from urllib.parse import unquote
 
 import ray
 from ray import serve
@@ -24,7 +25,7 @@ from ray_cluster import (CHAT, PORT, Load, ask, deploy, environment, kill, model
 
 from subbyte.ray import Settings
 from subbyte.ray._routing import routing_key
-from subbyte.ray._serving import parallel_of
+from subbyte.ray._serving import address_of, parallel_of, target_of
 
 NUM_REQUESTS = 2000
 COMMAND = [sys.executable, "-m", "subbyte.ray", "serve"]
@@ -75,6 +76,37 @@ class Sizes(unittest.TestCase):
         for options, parallel in (("", 8), ("--parallel 64", 64), ("-t 2 --parallel=3", 3),
                                   ("--max-num-seqs 5 --seed 7", 5)):
             self.assertEqual(parallel_of(Settings(model="m", options=options)), parallel, options)
+
+
+class Targets(unittest.TestCase):
+    """What of a path goes to a server. `python -m unittest ray_serve_test.Targets` is enough."""
+
+    @staticmethod
+    def target(written: str, route: str = "/second", query: str = "") -> str:
+        return target_of({"path": unquote(written), "raw_path": written.encode("latin-1"),
+                          "root_path": route.rstrip("/"), "query_string": query.encode()})
+
+    def test_it_is_what_follows_the_route(self) -> None:
+        self.assertEqual(self.target("/second"), "/")
+        self.assertEqual(self.target("/second/v1/a%2Fb%20c", query="d=%41"), "/v1/a%2Fb%20c?d=%41")
+        self.assertEqual(self.target("/second/second/"), "/second/")
+        self.assertEqual(self.target("/second", route="/"), "/second")
+        self.assertEqual(target_of({"path": "/a b"}), "/a%20b")
+
+    def test_what_goes_on_without_a_slash_is_none(self) -> None:
+        for written in ("%2F@127.0.0.2:1/x", "%2f", "%2F:1/x", "%2F/x", "#@evil"):
+            self.assertEqual(self.target(f"/second{written}", query="q"), "", written)
+        for written in ("*", "@evil/x", "http://evil/x"):
+            self.assertEqual(self.target(written, route="/"), "", written)
+
+    def test_no_target_changes_the_server(self) -> None:
+        for target in ("/", "//evil/x", "/@evil:1/x", "/%2F@evil?a=@evil", "/\\@evil", "/#@evil",
+                       "%2F@evil/x", "@evil/x", ":1/x", "//u:p@evil:1/x?q", "?q"):
+            found = address_of("http://127.0.0.1:4000", target)
+            self.assertEqual((found.scheme, found.host, found.port, found.user),
+                             ("http", "127.0.0.1", 4000, None), target)
+        self.assertEqual(address_of("http://127.0.0.1:4000", "/a%2Fb?c=%41").raw_path_qs,
+                         "/a%2Fb?c=%41")
 
 
 class Answers(unittest.TestCase):
@@ -287,6 +319,7 @@ class Starts(unittest.TestCase):
             env=environment(), stderr=subprocess.DEVNULL)
         wait_until(lambda: ask(None, "GET", "/second/ready").status == 200)
         self.assertEqual(ask(question("Hello"), path=f"/second{CHAT}").status, 200)
+        self.assertEqual(ask(None, "GET", "/second%2F@127.0.0.2:1/x").status, 400)
         second.terminate()
         self.assertEqual(second.wait(60), 0)
         self.assertEqual(ask(question("Hello")).status, 200)

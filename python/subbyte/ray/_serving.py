@@ -142,9 +142,9 @@ class Replica:
             raise
 
     async def _answer(self, question: Question) -> AsyncIterator[Answer | bytes]:
-        address = yarl.URL(self._server.address + question.path, encoded=True)
         async with self._client().request(
-                question.method, address, headers=question.headers, data=question.body or None,
+                question.method, address_of(self._server.address, question.path),
+                headers=question.headers, data=question.body or None,
                 allow_redirects=False) as response:
             headers = [(name, value) for name, value in response.headers.items()
                        if name.lower() not in OF_CONNECTION]
@@ -187,6 +187,8 @@ class Ingress:
     async def __call__(self, request: Request) -> Response:
         """Answers a request of HTTP."""
         target = target_of(request.scope)
+        if not target:
+            return problem(400, "a path goes on with / after the route of its application")
         if unquote(target.partition("?")[0]).rstrip("/").endswith(OF_ONE_REPLICA):
             return problem(501, f"{OF_ONE_REPLICA} would reach one replica of several")
         read = bytearray()
@@ -226,11 +228,24 @@ async def begin(handle: DeploymentHandle,
 
 
 def target_of(scope: Mapping[str, Any]) -> str:
-    """The path as the client wrote it, below the route of the application, with its query."""
+    """The path as the client wrote it, below the route of the application, with its query.
+
+    "" where it does not go on with a slash: the proxy has matched the route with a path without
+    escapes, whose slash may be written %2F.
+    """
     written = scope.get("raw_path") or quote(scope["path"]).encode()
     path = written.decode("latin-1").removeprefix(scope.get("root_path", "")) or "/"
+    if not path.startswith("/"):
+        return ""
     query = scope.get("query_string", b"").decode("latin-1")
     return f"{path}?{query}" if query else path
+
+
+def address_of(server: str, target: str) -> yarl.URL:
+    """Where a server has a target, none of which changes the server."""
+    path, _, query = target.partition("?")
+    return yarl.URL.build(scheme="http", authority=yarl.URL(server).authority, path=path,
+                          query_string=query, encoded=True)
 
 
 async def whole_events(first: bytes,
