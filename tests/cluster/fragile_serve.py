@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Stands in for `subbyte serve`: a request with "end" in its body ends it at once."""
+"""Stands in for `subbyte serve`: a request with "end" in its body ends it at once, and one with
+"cut" its connection alone."""
 from __future__ import annotations
 
 import http.server
@@ -14,9 +15,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer()
 
     def do_POST(self) -> None:
-        if b"end" in self.rfile.read(int(self.headers["Content-Length"])):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if b"end" in body:
             os._exit(1)
-        self.answer()
+        if b"cut" in body:
+            self.close_connection = True
+        else:
+            self.answer()
 
     def answer(self) -> None:
         self.send_response(200)

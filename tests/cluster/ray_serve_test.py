@@ -25,7 +25,7 @@ from ray_cluster import (CHAT, PORT, Load, ask, deploy, environment, kill, model
 
 from subbyte.ray import Settings
 from subbyte.ray._routing import routing_key
-from subbyte.ray._serving import address_of, parallel_of, target_of
+from subbyte.ray._serving import END_SECONDS, address_of, parallel_of, target_of
 
 NUM_REQUESTS = 2000
 COMMAND = [sys.executable, "-m", "subbyte.ray", "serve"]
@@ -249,10 +249,22 @@ class Losses(unittest.TestCase):
 
 
 class Causes(unittest.TestCase):
-    def test_a_request_that_ends_servers_ends_two(self) -> None:
-        """Of three: what it asks is a stand-in for the program."""
+    """Of what requests meet; what they ask is a stand-in for the program."""
+
+    def setUp(self) -> None:
         deploy(program=f"{sys.executable} {Path(__file__).with_name('fragile_serve.py')}")
         wait_until(lambda: len(servers()) == 3)
+
+    def test_a_connection_that_is_cut_is_told_at_once(self) -> None:
+        before = set(servers())
+        begin = time.monotonic()
+        answer = ask({"prompt": "cut"}, path="/v1/completions")
+        self.assertLess(time.monotonic() - begin, END_SECONDS)
+        self.assertEqual(answer.status, 502)
+        self.assertEqual(set(servers()), before)
+
+    def test_a_request_that_ends_servers_ends_two(self) -> None:
+        """Of three."""
         before = set(servers())
         answer = ask({"prompt": "end"}, path="/v1/completions")
         self.assertEqual(answer.status, 503)

@@ -138,7 +138,8 @@ class Replica:
         except aiohttp.ClientError:
             # Where the server has ended, this process does so now: what asks hears of that, and
             # sends nothing more here.
-            await asyncio.sleep(END_SECONDS)
+            if not await self._is_healthy():
+                await asyncio.sleep(END_SECONDS)
             raise
 
     async def _answer(self, question: Question) -> AsyncIterator[Answer | bytes]:
@@ -161,6 +162,14 @@ class Replica:
         async with self._client().get(self._server.address + "/health",
                                       timeout=aiohttp.ClientTimeout(HEALTH_SECONDS)) as response:
             response.raise_for_status()
+
+    async def _is_healthy(self) -> bool:
+        """Whether the server is there, and its backend."""
+        try:
+            await self.check_health()
+        except Exception:  # whatever it is, there was no answer
+            return False
+        return True
 
     def __del__(self) -> None:
         """Ends the server; Ray calls this when nothing is in progress any more."""
