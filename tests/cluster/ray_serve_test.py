@@ -331,6 +331,12 @@ class Starts(unittest.TestCase):
             env=environment(), stderr=subprocess.DEVNULL)
         wait_until(lambda: ask(None, "GET", "/second/ready").status == 200)
         self.assertEqual(ask(question("Hello"), path=f"/second{CHAT}").status, 200)
+        for words in (("--name", "third"), ("--name", "second", "--replace")):  # both with route /
+            refused = self.command("--port", str(PORT), *words)
+            self.assertEqual(refused.returncode, 2)
+            self.assertRegex(refused.stderr, r"(?m)^subbyte.ray: Prefix / is .*\n\Z")
+            self.assertNotIn("Traceback", refused.stderr)
+        self.assertEqual(ask(None, "GET", "/second/ready").status, 200)
         self.assertEqual(ask(None, "GET", "/second%2F@127.0.0.2:1/x").status, 400)
         second.terminate()
         self.assertEqual(second.wait(60), 0)

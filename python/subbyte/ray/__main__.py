@@ -16,6 +16,8 @@ from pydantic import ValidationError
 from ray import serve
 from ray.serve.config import HTTPOptions
 from ray.serve.context import _get_global_client  # nothing public says where Serve listens
+from ray.serve.exceptions import RayServeException
+from ray.serve.schema import ServeStatus
 
 from subbyte import SamplingParams
 from subbyte.ray import Settings, answer, application, convert, quantize, verify
@@ -44,7 +46,8 @@ def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     command.add_argument("--name", default="subbyte", help="of the application [%(default)s]")
     command.add_argument("--route", default="/", help="that paths begin with [%(default)s]")
     command.add_argument("--replace", action="store_true",
-                         help="an application of that name may be there")
+                         help="an application of that name may be there; where the new one does "
+                              "not start, none is left")
     command.add_argument("--every-node", action="store_true",
                          help="listen on every machine that has a replica, not on one")
     command.add_argument("--detach", action="store_true",
@@ -70,11 +73,18 @@ def run_serve(arguments: argparse.Namespace, options: list[str]) -> int:
         [wrong, *_] = error.errors()
         return refuse(f"--{str(wrong['loc'][0]).replace('_', '-')}: {wrong['msg']}")
     ray.init(address=arguments.address, log_to_driver=not arguments.detach)
-    running = _get_global_client(raise_if_no_controller_running=False)
-    if running is not None and (problem := conflict(arguments, running.http_config)):
+    there = serve.status()
+    place = place_of_serve()
+    if problem := conflict(arguments, place, there):
         return refuse(problem)
+    is_alone = not place
     signal.signal(signal.SIGTERM, interrupt)  # Ray has one that ends at once
-    status = 0
+    return serve_until_signal(arguments, settings, is_alone)
+
+
+def serve_until_signal(arguments: argparse.Namespace, settings: Settings, is_alone: bool) -> int:
+    """Runs the application, and ends it afterwards: with Serve, if that began here."""
+    status, is_there = 0, True
     try:
         serve.start(proxy_location="EveryNode" if arguments.every_node else "HeadOnly",
                     http_options={"host": arguments.host, "port": arguments.port})
@@ -87,13 +97,21 @@ def run_serve(arguments: argparse.Namespace, options: list[str]) -> int:
         threading.Event().wait()
     except KeyboardInterrupt:
         pass
+    except (RayServeException, ValueError) as error:  # refused, before anything has changed
+        status, is_there = refuse(str(getattr(error, "cause", error))), False
     except RuntimeError as error:  # the replicas did not start
         status = refuse(str(error), 1)
-    if running is None:
+    if is_alone:
         serve.shutdown()
-    else:  # others are there
+    elif is_there:
         serve.delete(arguments.name)
     return status
+
+
+def place_of_serve() -> HTTPOptions | None:
+    """Where the Serve that runs listens; None where none runs."""
+    client = _get_global_client(raise_if_no_controller_running=False)
+    return client.http_config if client else None
 
 
 def refuse(message: str, status: int = 2) -> int:
@@ -102,13 +120,12 @@ def refuse(message: str, status: int = 2) -> int:
     return status
 
 
-def conflict(arguments: argparse.Namespace, there: HTTPOptions) -> str:
+def conflict(arguments: argparse.Namespace, place: HTTPOptions | None, there: ServeStatus) -> str:
     """What keeps an application from a Serve that runs already; "" if nothing does."""
-    if (there.host, there.port) != (arguments.host, arguments.port):
-        return (f"Serve listens on {there.host}:{there.port} on this cluster: give --host "
-                f"{there.host} --port {there.port}")
-    found = serve.status().applications
-    if arguments.name in found and not arguments.replace:
+    if place and (place.host, place.port) != (arguments.host, arguments.port):
+        return (f"Serve listens on {place.host}:{place.port} on this cluster: give --host "
+                f"{place.host} --port {place.port}")
+    if arguments.name in there.applications and not arguments.replace:
         return f"an application {arguments.name} runs on this cluster: give another --name and " \
                "--route, or --replace"
     return ""
