@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import unittest
+import unittest.mock
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -24,6 +25,7 @@ from ray_cluster import (CHAT, PORT, Load, ask, deploy, environment, kill, model
                          servers, start_ray, wait_until)
 
 from subbyte.ray import Settings
+from subbyte.ray.__main__ import place_of_serve
 from subbyte.ray._routing import routing_key
 from subbyte.ray._serving import END_SECONDS, address_of, parallel_of, target_of
 
@@ -107,6 +109,21 @@ class Targets(unittest.TestCase):
                              ("http", "127.0.0.1", 4000, None), target)
         self.assertEqual(address_of("http://127.0.0.1:4000", "/a%2Fb?c=%41").raw_path_qs,
                          "/a%2Fb?c=%41")
+
+
+class Places(unittest.TestCase):
+    """Of the Serve that runs, which a function says that is private to Ray."""
+
+    def test_another_ray_does_not_say_it(self) -> None:
+        self.assertEqual(place_of_serve().port, PORT)
+        name = "ray.serve.context._get_global_client"
+        with unittest.mock.patch(name, side_effect=TypeError):
+            self.assertIsNone(place_of_serve())
+        with unittest.mock.patch(name, return_value=object()):
+            self.assertIsNone(place_of_serve())
+        with unittest.mock.patch(name):
+            del ray.serve.context._get_global_client
+            self.assertIsNone(place_of_serve())
 
 
 class Answers(unittest.TestCase):

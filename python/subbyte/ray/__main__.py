@@ -15,7 +15,6 @@ import ray
 from pydantic import ValidationError
 from ray import serve
 from ray.serve.config import HTTPOptions
-from ray.serve.context import _get_global_client  # nothing public says where Serve listens
 from ray.serve.exceptions import RayServeException
 from ray.serve.schema import ServeStatus
 
@@ -77,7 +76,7 @@ def run_serve(arguments: argparse.Namespace, options: list[str]) -> int:
     place = place_of_serve()
     if problem := conflict(arguments, place, there):
         return refuse(problem)
-    is_alone = not place
+    is_alone = not (place or there.proxies or there.applications)
     signal.signal(signal.SIGTERM, interrupt)  # Ray has one that ends at once
     return serve_until_signal(arguments, settings, is_alone)
 
@@ -109,9 +108,13 @@ def serve_until_signal(arguments: argparse.Namespace, settings: Settings, is_alo
 
 
 def place_of_serve() -> HTTPOptions | None:
-    """Where the Serve that runs listens; None where none runs."""
-    client = _get_global_client(raise_if_no_controller_running=False)
-    return client.http_config if client else None
+    """Where the Serve that runs listens; None where none runs, or where this Ray does not say."""
+    try:  # nothing public says it
+        from ray.serve.context import _get_global_client
+        client = _get_global_client(raise_if_no_controller_running=False)
+        return client.http_config if client else None
+    except (ImportError, AttributeError, TypeError):
+        return None
 
 
 def refuse(message: str, status: int = 2) -> int:
