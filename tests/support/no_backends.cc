@@ -2,6 +2,7 @@
 // need no kernels then.
 
 #include "backends/backends.h"
+#include "backends/processes.h"
 
 namespace subbyte {
 namespace {
@@ -26,6 +27,26 @@ Result<int> first_usable_gpu() {
 
 std::string unsupported_by_gpu(const DeviceOptions&) {
   return {};
+}
+
+int num_processes() {
+  return 1;
+}
+
+bool is_later_process() {
+  return false;
+}
+
+bool is_follower(const DeviceOptions&) {
+  return false;
+}
+
+Exchange* exchange_of(Backend&) {
+  return nullptr;
+}
+
+Status follow(Backend&) {
+  return no_backends();
 }
 
 }  // namespace subbyte
