@@ -42,7 +42,10 @@ std::optional<std::string> take(const Option& option, const std::string& text, N
   if (!number) return describe_whole(option, std::unsigned_integral<Number>);
   if (option.range) {
     const auto [least, most] = *option.range;
-    if (std::cmp_less(*number, least) || std::cmp_greater(*number, most)) {
+    if (std::cmp_greater(*number, most)) {
+      return fmt::format("a whole number, {} to {}", least, most);
+    }
+    if (std::cmp_less(*number, least)) {
       return describe_whole(option, std::unsigned_integral<Number>);
     }
   }

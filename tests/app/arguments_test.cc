@@ -132,6 +132,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "run: -n: expected a whole number, -1 and up, found \"abc\""},
         Mistake{{"run", "D", "-n", "1e3"},
                 "run: -n: expected a whole number, -1 and up, found \"1e3\""},
+        Mistake{{"plan", "D", "--gpus", "H200", "--context", "99999999999"},
+                "plan: --context: expected a whole number, 1 to 1073741824, found \"99999999999\""},
         Mistake{{"run", "D", "--threads", "-2"},
                 "run: --threads: expected a whole number, 1 to 1024, found \"-2\""},
         Mistake{{"run", "D", "--temp", "0,5"},
