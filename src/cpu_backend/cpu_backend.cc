@@ -1,7 +1,6 @@
 #include "cpu_backend/cpu_backend.h"
 
 #include <algorithm>
-#include <atomic>
 #include <new>
 #include <string>
 #include <utility>
@@ -9,6 +8,8 @@
 
 #include "base/checked.h"
 #include "cpu_backend/kv_memory.h"
+#include "cpu_backend/rank_head.h"
+#include "cpu_backend/row_choosers.h"
 #include "cpu_backend/step_runner.h"
 #include "device/machines.h"
 
@@ -115,10 +116,7 @@ class CpuBackend : public Backend {
     vocab_size_ = step.plan().vocab_size();
     try {
       error_ = runner_.run(static_cast<const CpuCompiledStep&>(step), batch);
-      if (error_.ok()) {
-        choose_tokens(batch);
-        keep_wanted_rows(batch);
-      }
+      if (error_.ok()) error_ = find_results(batch);
     } catch (const std::bad_alloc&) {
       error_ = Error{"memory", "not enough memory for a step"};
     }
@@ -136,32 +134,27 @@ class CpuBackend : public Backend {
   }
 
  private:
+  Status find_results(const Batch& batch) {
+    if (const AllGatherOp* const parts = runner_.head_parts()) {
+      return rank_head_.run(*parts, runner_.own_logits(), batch, {runner_.logits(), tokens_});
+    }
+    choose_tokens(batch);
+    keep_wanted_rows(batch);
+    return {};
+  }
+
   void choose_tokens(const Batch& batch) {
-    std::vector<std::pair<const TokenChoice*, int64_t>> choices;  // with rows
+    std::vector<RowChoice> choices;
     int64_t row = 0;
     for (const Part& part : batch.parts) {
       row += part.num_head_rows();
-      if (part.choice) choices.emplace_back(&*part.choice, row - 1);
+      if (part.choice) choices.push_back({&*part.choice, row - 1});
     }
     tokens_.assign(choices.size(), kNoToken);
-    choosers_.resize(execution_->pool().size(),
-                     TokenChooser(execution_->kernels().vectors->weigh_tokens));
-    std::atomic<bool> has_memory = true;
     const auto logits = std::span<const float>(runner_.logits());
-    const auto choose = [&](int64_t begin, int64_t end, int thread) {
-      try {
-        for (int64_t i = begin; i < end; ++i) {
-          const auto& [choice, at] = choices[i];
-          const auto own = logits.subspan(at * vocab_size_, vocab_size_);
-          const Result<int32_t> token = choosers_[thread].choose(own, *choice);
-          if (token.ok()) tokens_[i] = *token;
-        }
-      } catch (const std::bad_alloc&) {
-        has_memory = false;
-      }
-    };
-    execution_->pool().parallel_for(std::ssize(choices), 1, choose);
-    if (!has_memory) throw std::bad_alloc();
+    choosers_.run(*execution_, std::ssize(choices), [&](int64_t i, RowChooser& chooser) {
+      tokens_[i] = choose_of_row(choices[i], logits, vocab_size_, chooser.of_all);
+    });
   }
 
   /// Leaves out those that were computed for choices alone.
@@ -181,7 +174,8 @@ class CpuBackend : public Backend {
   std::unique_ptr<Execution> execution_;
   std::shared_ptr<Exchange> exchange_;  // with the other ranks, if there are some
   StepRunner runner_{*execution_, exchange_.get()};
-  std::vector<TokenChooser> choosers_;  // of each thread
+  RankHead rank_head_{*execution_, exchange_.get()};
+  RowChoosers choosers_;
   // Of the step that was submitted.
   Status error_;
   std::vector<int32_t> tokens_;  // chosen

@@ -19,10 +19,20 @@ Status StepRunner::run(const AllReduceOp& op) {
   return exchange_->all_reduce(numbers(op.y));
 }
 
+bool StepRunner::gathers_logits(const AllGatherOp& op) const {
+  const auto* const last = std::get_if<LogitsOp>(&plan_->ops.back().what);
+  return last != nullptr && last->logits == op.y;
+}
+
 /// Ranks give as much as the one with the most columns.
 ///
 ///   all   [ranks][rows][most columns]   ->   y [rows][cols]
 Status StepRunner::run(const AllGatherOp& op) {
+  if (gathers_logits(op)) {
+    head_parts_ = &op;
+    logits_.clear();
+    return {};
+  }
   const int64_t rows = rows_of(op.y);
   const int64_t most = cols_of(*std::ranges::max_element(op.parts, {}, cols_of));
   const int64_t own = plan_->value(op.x).cols;

@@ -78,6 +78,7 @@ void StepRunner::begin(const CpuCompiledStep& step, const Batch& batch) {
   slots_of_values_ = &step.slots();
   batch_ = &batch;
   pool_ = &batch.parts.front().sequence->pool();
+  head_parts_ = nullptr;
   slots_.resize(std::max(slots_.size(), step.slots().slots.size()));
   tokens_.clear();
   positions_.clear();
@@ -131,6 +132,8 @@ std::vector<StatePart> StepRunner::states(const CacheSlot& slot) const {
 }
 
 void StepRunner::show(const Op& op) {
+  const auto* const gather = std::get_if<AllGatherOp>(&op.what);
+  if (gather != nullptr && gather == head_parts_) return;
   for (const ValueId id : op.outputs) batch_->observer->observe(op, id, numbers(id));
 }
 
@@ -381,10 +384,11 @@ Status StepRunner::run(const DeltaNetOp& op) {
 }
 
 Status StepRunner::run(const LogitsOp& op) {
-  const std::span<float> logits = numbers(op.logits);  // none, where no part asks for any
+  const ValueId id = head_parts_ == nullptr ? op.logits : head_parts_->x;
+  const std::span<float> logits = numbers(id);  // none, where no part asks for any
   if (op.cap > 0) {
-    const int64_t cols = plan_->value(op.logits).cols;
-    execution_.pool().parallel_for(rows_of(op.logits), 1, [&](int64_t begin, int64_t end, int) {
+    const int64_t cols = plan_->value(id).cols;
+    execution_.pool().parallel_for(rows_of(id), 1, [&](int64_t begin, int64_t end, int) {
       execution_.kernels().vectors->soft_cap(logits.data() + begin * cols, (end - begin) * cols,
                                              op.factor, op.cap);
     });

@@ -43,12 +43,18 @@ class StepRunner {
   Status run(const CpuCompiledStep& step, const Batch& batch);
 
   /// Logits of the last step: [Batch::num_head_rows()][StepPlan::vocab_size()]. The caller may swap
-  /// them for a buffer of its own.
+  /// them for a buffer of its own. Empty where head_parts() says who has them.
   std::vector<float>& logits() { return logits_; }
+  /// The parts of the logits that the ranks have; nullptr: this one has all, or there are none.
+  const AllGatherOp* head_parts() const { return head_parts_; }
+  /// This rank's part [Batch::num_head_rows()][columns], until the next step.
+  std::span<const float> own_logits() { return numbers(head_parts_->x); }
 
  private:
   void begin(const CpuCompiledStep& step, const Batch& batch);
   void show(const Op& op);
+  /// Says whether ranks put the logits together, which is left to RankHead.
+  bool gathers_logits(const AllGatherOp& op) const;
 
   int64_t rows(ValueRows rows) const;
   int64_t rows_of(ValueId id) const { return rows(plan_->value(id).rows); }
@@ -99,6 +105,7 @@ class StepRunner {
   const ValueSlots* slots_of_values_ = nullptr;
   const Batch* batch_ = nullptr;
   const KvPool* pool_ = nullptr;
+  const AllGatherOp* head_parts_ = nullptr;
   std::vector<int32_t> tokens_;                // of all parts
   std::vector<int64_t> positions_;             // of each of them
   std::vector<bool> are_long_;                 // whether the text of each of them is

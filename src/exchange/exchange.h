@@ -37,6 +37,8 @@ class Exchange {
   /// `all` is what rank 0 gives, then rank 1, ...: size() times as long as `mine`, which is as long
   /// on all ranks and may be a part of `all`.
   virtual Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+  /// The same for rank 0 alone: what the others give as `all` stays.
+  virtual Status gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
   /// Copies the bytes of rank `from` to the others.
   virtual Status broadcast(std::span<std::byte> bytes, int from) = 0;
   /// Waits until all ranks are here.

@@ -92,16 +92,11 @@ class MpiExchange : public Exchange {
   }
 
   Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    const std::vector<std::byte> copy(mine.begin(), mine.end());  // it may be a part of all
-    return in_pieces(mine.size(), [&](std::size_t begin, std::size_t size) -> Status {
-      if (size == mine.size()) return gather(copy, all.data());
-      std::vector<std::byte> piece(size * place_.size);
-      SUBBYTE_CHECK(gather(std::span(copy).subspan(begin, size), piece.data()));
-      for (int rank = 0; rank < place_.size; ++rank) {
-        std::copy_n(piece.data() + rank * size, size, all.data() + rank * mine.size() + begin);
-      }
-      return {};
-    });
+    return gather_pieces(mine, all, true);
+  }
+
+  Status gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    return gather_pieces(mine, all, false);
   }
 
   Status broadcast(std::span<std::byte> bytes, int from) override {
@@ -147,18 +142,36 @@ class MpiExchange : public Exchange {
     return {};
   }
 
-  Status gather(std::span<const std::byte> mine, std::byte* all) {
+  /// What all ranks give, on all of them or on rank 0.
+  Status gather_pieces(std::span<const std::byte> mine, std::span<std::byte> all, bool is_for_all) {
+    const std::vector<std::byte> copy(mine.begin(), mine.end());  // it may be a part of all
+    const bool has_all = is_for_all || place_.rank == 0;
+    return in_pieces(mine.size(), [&](std::size_t begin, std::size_t size) -> Status {
+      if (size == mine.size()) return gather_piece(copy, all.data(), is_for_all);
+      std::vector<std::byte> piece(has_all ? size * place_.size : 0);
+      SUBBYTE_CHECK(gather_piece(std::span(copy).subspan(begin, size), piece.data(), is_for_all));
+      for (int rank = 0; rank < place_.size && has_all; ++rank) {
+        std::copy_n(piece.data() + rank * size, size, all.data() + rank * mine.size() + begin);
+      }
+      return {};
+    });
+  }
+
+  Status gather_piece(std::span<const std::byte> mine, std::byte* all, bool is_for_all) {
     const int count = static_cast<int>(mine.size());
     return call([&](Handle* request) {
-      return mpi_.iallgather(mine.data(), count, mpi_.byte, all, count, mpi_.byte, mpi_.world,
-                             request);
+      return is_for_all ? mpi_.iallgather(mine.data(), count, mpi_.byte, all, count, mpi_.byte,
+                                          mpi_.world, request)
+                        : mpi_.igather(mine.data(), count, mpi_.byte, all, count, mpi_.byte, 0,
+                                       mpi_.world, request);
     });
   }
 
   Status add_all(std::span<float> sums) {
     if (sums.empty()) return {};
     parts_.resize(sums.size() * place_.size);
-    SUBBYTE_CHECK(gather(std::as_bytes(sums), reinterpret_cast<std::byte*>(parts_.data())));
+    SUBBYTE_CHECK(
+        gather_piece(std::as_bytes(sums), reinterpret_cast<std::byte*>(parts_.data()), true));
     add(sums, sums.size());
     return {};
   }

@@ -105,6 +105,14 @@ TEST_F(MpiExchange, gathers_in_place_and_broadcasts) {
     ASSERT_TRUE(
         exchange.all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(all))).ok());
     for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], static_cast<float>(i / 1000));
+    std::vector<float> of_first(exchange.rank() == 0 ? 3000 : 0);
+    ASSERT_TRUE(exchange
+                    .gather(std::as_bytes(std::span(all).subspan(exchange.rank() * 1000, 1000)),
+                            std::as_writable_bytes(std::span(of_first)))
+                    .ok());
+    if (exchange.rank() == 0) {
+      EXPECT_EQ(of_first, all);
+    }
     for (const int from : {0, 1, 2}) {
       std::string text = exchange.rank() == from ? "from " + std::to_string(from) : "......";
       ASSERT_TRUE(exchange.broadcast(std::as_writable_bytes(std::span(text)), from).ok());

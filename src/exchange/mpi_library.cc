@@ -44,6 +44,7 @@ Result<const MpiLibrary*> look_up() {
   find(mpi.comm_set_errhandler, "MPI_Comm_set_errhandler");
   find(mpi.error_string, "MPI_Error_string");
   find(mpi.iallgather, "MPI_Iallgather");
+  find(mpi.igather, "MPI_Igather");
   find(mpi.ialltoallv, "MPI_Ialltoallv");
   find(mpi.iallgatherv, "MPI_Iallgatherv");
   find(mpi.ibcast, "MPI_Ibcast");

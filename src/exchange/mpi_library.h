@@ -26,6 +26,8 @@ struct MpiLibrary {
   int (*error_string)(int error, char* text, int* length) = nullptr;
   int (*iallgather)(const void* from, int count, Handle type, void* to, int to_count,
                     Handle to_type, Handle comm, Handle* request) = nullptr;
+  int (*igather)(const void* from, int count, Handle type, void* to, int to_count, Handle to_type,
+                 int root, Handle comm, Handle* request) = nullptr;
   int (*ialltoallv)(const void* from, const int* counts, const int* offsets, Handle type, void* to,
                     const int* to_counts, const int* to_offsets, Handle to_type, Handle comm,
                     Handle* request) = nullptr;

@@ -29,7 +29,7 @@ constexpr std::size_t kTwoRoundBytes = 32 << 10;
 // Ranks reach an exchange within some tens of microseconds of each other.
 constexpr microseconds kSpin{100};
 
-enum class Call { kReduce, kReducedPart, kGather, kBroadcast, kBarrier };
+enum class Call { kReduce, kReducedPart, kAllGather, kGather, kBroadcast, kBarrier };
 
 /// What a rank shows the others in one round.
 struct Slot {
@@ -117,10 +117,14 @@ class ThreadExchange : public Exchange {
   }
 
   Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    SUBBYTE_CHECK(round(Call::kAllGather, mine.size(), mine));
+    copy_all(mine.size(), all);
+    return {};
+  }
+
+  Status gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     SUBBYTE_CHECK(round(Call::kGather, mine.size(), mine));
-    for (int rank = 0; rank < size() && !mine.empty(); ++rank) {
-      std::memcpy(all.data() + rank * mine.size(), slot(rank).data(), mine.size());
-    }
+    if (rank_ == 0) copy_all(mine.size(), all);
     return {};
   }
 
@@ -181,6 +185,13 @@ class ThreadExchange : public Exchange {
       return Error{"exchange.mismatch", text};
     }
     return {};
+  }
+
+  /// Copies what all ranks show, of so many bytes each.
+  void copy_all(std::size_t bytes, std::span<std::byte> all) {
+    for (int rank = 0; rank < size() && bytes > 0; ++rank) {
+      std::memcpy(all.data() + rank * bytes, slot(rank).data(), bytes);
+    }
   }
 
   /// Sums what the slots have from `begin` on.

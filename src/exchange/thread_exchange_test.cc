@@ -70,6 +70,19 @@ TEST(ThreadExchange, gathers_what_ranks_give_in_their_order) {
   }
 }
 
+TEST(ThreadExchange, gathers_for_the_first_rank_alone) {
+  on_all(make_thread_exchanges(3), [](Exchange& exchange) {
+    for (const std::size_t bytes : {0, 1, 5000}) {
+      const std::vector<std::byte> mine(bytes, static_cast<std::byte>(exchange.rank() + 1));
+      std::vector<std::byte> all(exchange.rank() == 0 ? 3 * bytes : 0);
+      ASSERT_TRUE(exchange.gather(mine, all).ok());
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        ASSERT_EQ(all[i], static_cast<std::byte>(i / bytes + 1));
+      }
+    }
+  });
+}
+
 TEST(ThreadExchange, gathers_in_place) {
   on_all(make_thread_exchanges(3), [](Exchange& exchange) {
     std::vector<float> all(6);

@@ -32,6 +32,35 @@ SequenceTables read_sequence(MessageReader& message) {
   return tables;
 }
 
+void write_choice(const TokenChoice& choice, MessageWriter& message) {
+  for (const double number :
+       {choice.temperature, choice.top_p, choice.min_p, choice.repetition_penalty,
+        choice.frequency_penalty, choice.presence_penalty, choice.uniform}) {
+    message.add(number);
+  }
+  message.add(choice.top_k);
+  message.add(choice.num_generated);
+  message.add_all(choice.penalized());
+  message.add_all(choice.biases);
+}
+
+/// What the choice points to goes to `memory`.
+TokenChoice read_choice(MessageReader& message, ChoiceMemory& memory) {
+  TokenChoice choice;
+  for (double* const number :
+       {&choice.temperature, &choice.top_p, &choice.min_p, &choice.repetition_penalty,
+        &choice.frequency_penalty, &choice.presence_penalty, &choice.uniform}) {
+    *number = message.take<double>();
+  }
+  choice.top_k = message.take<int64_t>();
+  choice.num_generated = message.take<int64_t>();
+  memory.history = message.take_all<int32_t>();
+  memory.biases = message.take_all<LogitBias>();
+  choice.history = memory.history;
+  choice.biases = memory.biases;
+  return choice;
+}
+
 }  // namespace
 
 void write_copies(std::span<const PageCopy> copies, MessageWriter& message) {
@@ -61,19 +90,23 @@ void write_batch(const Batch& batch, MessageWriter& message) {
   for (const Part& part : batch.parts) {
     write_sequence(*part.sequence, message);
     message.add_all(part.tokens);
-    message.add(part.num_head_rows());
+    message.add(part.num_logits);
+    message.add(part.choice.has_value());
+    if (part.choice) write_choice(*part.choice, message);
   }
 }
 
 MirroredBatch::MirroredBatch(MessageReader& message, KvPool& pool) {
   const auto parts = message.take<uint64_t>();
   sequences_.reserve(parts);
+  choices_.resize(parts);
   for (uint64_t i = 0; i < parts; ++i) {
     sequences_.push_back(Sequence::mirror(pool, read_sequence(message)));
     tokens_.push_back(message.take_all<int32_t>());
     Part& part = parts_.emplace_back();
     part.sequence = &sequences_.back();
     part.num_logits = message.take<int64_t>();
+    if (message.take<bool>()) part.choice = read_choice(message, choices_[i]);
   }
   for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i].tokens = tokens_[i];
 }

@@ -21,9 +21,14 @@ struct PageCopy {
 void write_copies(std::span<const PageCopy> copies, MessageWriter& message);
 std::vector<PageCopy> read_copies(MessageReader& message);
 
-/// Parts as ranks need them that give no results: the rows of the head are computed and not read,
-/// and nobody chooses a token.
+/// Parts as all ranks need them: each has logits of some tokens, which choices change.
 void write_batch(const Batch& batch, MessageWriter& message);
+
+/// Lists that the choice of a part points to.
+struct ChoiceMemory {
+  std::vector<int32_t> history;
+  std::vector<LogitBias> biases;
+};
 
 /// A batch whose sequences another process keeps.
 class MirroredBatch {
@@ -37,6 +42,7 @@ class MirroredBatch {
  private:
   std::vector<Sequence> sequences_;
   std::vector<std::vector<int32_t>> tokens_;
+  std::vector<ChoiceMemory> choices_;
   std::vector<Part> parts_;
 };
 

@@ -62,10 +62,47 @@ TEST(StepMessage, another_process_sees_the_sequences_of_a_batch) {
       EXPECT_EQ(std::vector<int32_t>(batch.parts[i].tokens.begin(), batch.parts[i].tokens.end()),
                 std::vector<int32_t>(parts[i].tokens.begin(), parts[i].tokens.end()));
       EXPECT_EQ(batch.parts[i].num_head_rows(), parts[i].num_head_rows());
-      EXPECT_FALSE(batch.parts[i].choice.has_value());
+      EXPECT_EQ(batch.parts[i].num_logits, parts[i].num_logits);
+      EXPECT_EQ(batch.parts[i].choice.has_value(), parts[i].choice.has_value());
     }
   }
   for (const KvGroup& group : other.groups()) EXPECT_EQ(group.num_free(), kUnits);
+}
+
+TEST(StepMessage, another_process_knows_how_tokens_are_chosen) {
+  KvPool pool = make_pool();
+  Sequence sequence(pool, 400);
+  ASSERT_TRUE(sequence.reserve(1).ok());
+  const std::vector<int32_t> one = {7};
+  const std::vector<int32_t> history = {3, 1, 4, 1, 5};
+  const std::vector<LogitBias> biases = {{2, 0.5f}, {9, -1}};
+  const TokenChoice choice = {0.7, 40, 0.9, 0.05, 1.0, 0.1, 0.2, 0.3, history, 2, biases};
+  const Part parts[] = {{.sequence = &sequence, .tokens = one, .num_logits = 0, .choice = choice}};
+  MessageWriter writer;
+  write_batch({.parts = parts}, writer);
+  MessageReader reader(1, {writer.bytes().begin(), writer.bytes().end()});
+  KvPool other = make_pool();
+  const MirroredBatch mirrored(reader, other);
+  ASSERT_TRUE(mirrored.batch().parts.front().choice);
+  const TokenChoice& found = *mirrored.batch().parts.front().choice;
+  const auto numbers = [](const TokenChoice& of) {
+    return std::vector<double>{of.temperature,
+                               of.top_p,
+                               of.min_p,
+                               of.repetition_penalty,
+                               of.frequency_penalty,
+                               of.presence_penalty,
+                               of.uniform,
+                               static_cast<double>(of.top_k),
+                               static_cast<double>(of.num_generated)};
+  };
+  EXPECT_EQ(numbers(found), numbers(choice));
+  // The last two tokens are those that a penalty applies to.
+  EXPECT_EQ(std::vector<int32_t>(found.history.begin(), found.history.end()),
+            (std::vector<int32_t>{1, 5}));
+  ASSERT_EQ(found.biases.size(), 2u);
+  EXPECT_EQ(found.biases[1].token, 9);
+  EXPECT_EQ(found.biases[1].bias, -1.0f);
 }
 
 TEST(StepMessage, copies_of_pages_come_as_they_are) {
