@@ -28,12 +28,15 @@ struct Answer {
 };
 using Answers = std::map<std::pair<RequestId, int64_t>, Answer>;
 
-/// A golden of each family, and how many steps may be on their way.
-class SharedPrefixes : public ::testing::TestWithParam<std::tuple<const char*, int>> {
+/// A golden of each family, how many steps may be on their way, and ranks.
+class SharedPrefixes : public ::testing::TestWithParam<std::tuple<const char*, int, int>> {
  protected:
   void SetUp() override {
-    const auto& [golden, steps_in_flight] = GetParam();
-    machine_ = std::move(make_backend({.device = "cpu", .num_threads = 1, .batch_invariant = true}))
+    const auto& [golden, steps_in_flight, ranks] = GetParam();
+    machine_ = std::move(make_backend({.device = "cpu",
+                                       .num_threads = ranks,
+                                       .batch_invariant = true,
+                                       .tensor_parallel_size = ranks}))
                    .value();
     lagging_.emplace(*machine_);
     backend_ = steps_in_flight == 2 ? &*lagging_ : machine_.get();
@@ -308,7 +311,12 @@ TEST_P(SharedPrefixes, change_no_bit_of_random_conversations_that_branch) {
 INSTANTIATE_TEST_SUITE_P(Families, SharedPrefixes,
                          ::testing::Combine(::testing::Values("qwen3-bf16", "qwen3_5-bf16",
                                                               "gpt-oss-mxfp4", "llama3-bf16"),
-                                            ::testing::Values(1, 2)),
+                                            ::testing::Values(1, 2), ::testing::Values(1)),
+                         NamedByValue());
+INSTANTIATE_TEST_SUITE_P(Ranks, SharedPrefixes,
+                         ::testing::Combine(::testing::Values("qwen3-bf16", "qwen3_5-bf16",
+                                                              "gpt-oss-mxfp4"),
+                                            ::testing::Values(1), ::testing::Values(2)),
                          NamedByValue());
 
 }  // namespace

@@ -16,10 +16,11 @@ namespace {
 
 using Outputs = std::map<std::pair<RequestId, int64_t>, std::vector<int32_t>>;
 
-class SchedulingStates : public ::testing::TestWithParam<int> {
+/// How many steps may be on their way, and ranks.
+class SchedulingStates : public ::testing::TestWithParam<std::pair<int, int>> {
  protected:
   SchedulingStates() {
-    if (GetParam() == 2) backend_ = &lagging_;
+    if (GetParam().first == 2) backend_ = &lagging_;
     auto model = load_model(testing::golden_folder("qwen3-next-bf16"), *machine_);
     EXPECT_TRUE(model.ok()) << model.error().message;
     model_ = std::move(model).value();
@@ -66,7 +67,11 @@ class SchedulingStates : public ::testing::TestWithParam<int> {
   }
 
   std::unique_ptr<Backend> machine_ =
-      std::move(make_backend({.device = "cpu", .num_threads = 1, .batch_invariant = true})).value();
+      std::move(make_backend({.device = "cpu",
+                              .num_threads = GetParam().second,
+                              .batch_invariant = true,
+                              .tensor_parallel_size = GetParam().second}))
+          .value();
   testing::LaggingBackend lagging_{*machine_};
   Backend* backend_ = machine_.get();
   std::unique_ptr<Model> model_;
@@ -99,11 +104,12 @@ TEST_P(SchedulingStates, samples_share_the_state_of_their_prompt) {
   const Outputs outputs = run(scheduler);
   int64_t generated = 0;
   for (const auto& [key, tokens] : outputs) generated += std::ssize(tokens);
-  const int64_t in_vain = 3 * (GetParam() - 1);  // steps ahead of a stop token, one a sample
+  const int64_t in_vain = 3 * (GetParam().first - 1);  // steps ahead of a stop token, one a sample
   EXPECT_LE(scheduler.num_computed_tokens(), 100 + 3 + generated + in_vain);
 }
 
-INSTANTIATE_TEST_SUITE_P(StepsInFlight, SchedulingStates, ::testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(StepsAndRanks, SchedulingStates,
+                         ::testing::Values(std::pair(1, 1), std::pair(2, 1), std::pair(1, 2)));
 
 }  // namespace
 }  // namespace subbyte

@@ -26,12 +26,15 @@ struct Output {
 };
 using Outputs = std::map<std::pair<RequestId, int64_t>, Output>;
 
-/// A golden, and how many steps may be on their way.
-class Scheduling : public ::testing::TestWithParam<std::tuple<const char*, int>> {
+/// A golden, how many steps may be on their way, and ranks.
+class Scheduling : public ::testing::TestWithParam<std::tuple<const char*, int, int>> {
  protected:
   void SetUp() override {
-    const auto& [golden, steps_in_flight] = GetParam();
-    auto backend = make_backend({.device = "cpu", .num_threads = 2, .batch_invariant = true});
+    const auto& [golden, steps_in_flight, ranks] = GetParam();
+    auto backend = make_backend({.device = "cpu",
+                                 .num_threads = 2,
+                                 .batch_invariant = true,
+                                 .tensor_parallel_size = ranks});
     ASSERT_TRUE(backend.ok());
     machine_ = std::move(backend).value();
     lagging_.emplace(*machine_);
@@ -396,7 +399,11 @@ TEST_P(Scheduling, goes_a_step_ahead_where_every_token_follows_from_the_step_bef
 
 INSTANTIATE_TEST_SUITE_P(Goldens, Scheduling,
                          ::testing::Combine(::testing::ValuesIn(testing::goldens(testing::kFew)),
-                                            ::testing::Values(1, 2)),
+                                            ::testing::Values(1, 2), ::testing::Values(1)),
+                         NamedByValue());
+INSTANTIATE_TEST_SUITE_P(Ranks, Scheduling,
+                         ::testing::Combine(::testing::Values("qwen3-bf16"), ::testing::Values(1),
+                                            ::testing::Values(2)),
                          NamedByValue());
 
 TEST(Logprobs, likeliest_first_and_the_lower_id_on_ties) {
