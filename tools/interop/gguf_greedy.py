@@ -40,8 +40,8 @@ from gguf_llama_cpp import NOT_OPENED, PROMPTS, as_llama_cpp_computes, run
 
 # Those with states that are divided by their size.
 WITH_STATES = ("qwen35", "qwen35moe", "qwen3next", "granitehybrid", "nemotron_h", "nemotron_h_moe")
-# Of EXAONE 4 with windows llama.cpp knows 64 layers alone; a DeepSeek without ranks of queries it
-# opens with 26, 27 or 48.
+# Of EXAONE 4 with windows llama.cpp knows 64 layers alone (gguf_exaone4.py); a DeepSeek without
+# ranks of queries it opens with 26, 27 or 48.
 COMPUTED_OTHERWISE = ("exaone4", "deepseek2-softmax")
 TOKENS = 64
 ALL = 4096  # more than any vocabulary here has
