@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 import ray
 from ray import serve
-from ray_cluster import (CHAT, PORT, Load, ask, deploy, environment, kill, model, question,
+from ray_cluster import (CHAT, FOLDER, PORT, Load, ask, deploy, environment, kill, model, question,
                          servers, start_ray, wait_until)
 
 from subbyte.ray import Settings
@@ -212,6 +212,9 @@ class Answers(unittest.TestCase):
 
 class Losses(unittest.TestCase):
     def setUp(self) -> None:
+        """None of an application before is there, which might be killed in place of one."""
+        serve.delete("subbyte")
+        wait_until(lambda: not servers())
         deploy()
         wait_until(lambda: len(servers()) == 3)
 
@@ -279,6 +282,13 @@ class Causes(unittest.TestCase):
         self.assertLess(time.monotonic() - begin, END_SECONDS)
         self.assertEqual(answer.status, 502)
         self.assertEqual(set(servers()), before)
+
+    def test_a_server_that_is_gone_before_its_process_is_none(self) -> None:
+        """The request is sent to another one."""
+        before = set(servers())
+        answer = ask({"prompt": f"deaf {FOLDER.name}/deaf."}, path="/v1/completions")
+        self.assertEqual((answer.status, answer.text), (200, "{}"))
+        wait_until(lambda: len(servers()) == 3 and set(servers()) != before)  # by its health
 
     def test_a_request_that_ends_servers_ends_two(self) -> None:
         """Of three."""

@@ -30,7 +30,7 @@ class Server:
         """
         launch = [sys.executable, str(Path(__file__).with_name("_launch.py")), str(os.getpid())]
         words = [*launch, *program, "serve", model, *options, "--host", "127.0.0.1", "--port", "0"]
-        self._is_stopping = False
+        self.is_stopping = False
         self._lines: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
         self._started: queue.SimpleQueue[str | RuntimeError] = queue.SimpleQueue()
         # The system tells the program of the end of the thread that has started it.
@@ -42,7 +42,7 @@ class Server:
 
     def stop(self, seconds: float) -> None:
         """Ends it in order, or after so many seconds at once."""
-        self._is_stopping = True
+        self.is_stopping = True
         self._process.terminate()
         try:
             self._process.wait(seconds)
@@ -69,5 +69,5 @@ class Server:
         if not is_ready:
             self._started.put(RuntimeError(f"subbyte serve ended with {code}:\n"
                                            + "".join(self._lines)))
-        elif not self._is_stopping:
+        elif not self.is_stopping:
             on_end(code)

@@ -34,8 +34,14 @@ from ._server import Server
 
 #: A name of a conversation chooses a place on a ring, and the ring the order of the replicas.
 ROUTER = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
-#: What a request is sent again after: its replica is gone. Once, as it may be why.
-LOST = (ActorDiedError, ActorUnavailableError)
+
+
+class ServerEndedError(Exception):
+    """The server of a replica has ended before it answered, and the replica ends, too."""
+
+
+#: What a request is sent again after: its replica is gone, or its server. Once, as it may be why.
+LOST = (ActorDiedError, ActorUnavailableError, ServerEndedError)
 TRIES = 2
 HEALTH_SECONDS = 10
 USUAL_PARALLEL = 8  # of subbyte serve
@@ -136,11 +142,13 @@ class Replica:
             async for part in self._answer(question):
                 yield part
         except aiohttp.ClientError:
+            if await self._is_healthy():
+                raise
             # Where the server has ended, this process does so now: what asks hears of that, and
-            # sends nothing more here.
-            if not await self._is_healthy():
+            # sends nothing more here. One that ends in order, or late, says so.
+            if not self._server.is_stopping:
                 await asyncio.sleep(END_SECONDS)
-            raise
+            raise ServerEndedError from None
 
     async def _answer(self, question: Question) -> AsyncIterator[Answer | bytes]:
         async with self._client().request(
@@ -232,7 +240,7 @@ async def begin(handle: DeploymentHandle,
             return await anext(rest), rest
         except LOST:
             pass
-    rest = handle.remote(question)
+    rest = handle.options(session_id="").remote(question)  # not where the name would lead again
     return await anext(rest), rest
 
 
