@@ -11,19 +11,31 @@ gpu_sanitizer_tests+=':GpuEngine.goes_on_after_pages*:GpuEngine.a_shared_prefix*
 gpu_sanitizer_tests+=':all/GpuStep.a_product_reads*u4_g16_scale_f16_zero_u8'
 gpu_sanitizer_tests+=':GpuSample.refuses*:GpuSample.is_captured*:GpuSteps.graphs_know*'
 
+# Those of several GPUs, each of which takes all that there are.
+gpu_rank_tests='*RanksOnGpus*:*OneModelOnGpus*:GpuExchange.*'
+
 command_gpu_test() {
-  local sanitize=false preset=release options=() argument program
-  for argument in "$@"; do
-    case $argument in
+  local sanitize=false preset=release gpus=0 options=() program
+  while (($#)); do
+    case $1 in
       --sanitize) sanitize=true ;;
       --ampere) preset=ampere ;;
-      -*) options+=("$argument") ;;
-      *) die "gpu-test: '$argument' is neither --sanitize, --ampere nor an option of GoogleTest" ;;
+      --gpus)
+        [[ ${2:-} =~ ^[2-8]$ ]] || die "gpu-test: --gpus: expected 2 to 8, found '${2:-}'"
+        gpus=$2
+        shift
+        ;;
+      -*) options+=("$1") ;;
+      *) die "gpu-test: '$1' is none of --sanitize, --ampere, --gpus N, options of GoogleTest" ;;
     esac
+    shift
   done
   [[ $preset == release || $sanitize == false ]] || die "gpu-test: --sanitize without --ampere"
   find_gpu_program gpu_test tests/gpu/gpu_test "$preset"
-  if [[ ${options[*]} == *--gtest_filter* ]]; then
+  if ((gpus)); then
+    use_gpus "$gpus"
+    run_gpu_tests 1 "$program" "--gtest_filter=$gpu_rank_tests" "${options[@]}"
+  elif [[ ${options[*]} == *--gtest_filter* ]]; then
     run_gpu_tests 8 "$program" "${options[@]}"
   else
     run_gpu_tests 8 "$program" "--gtest_filter=-$gpu_memory_tests" "${options[@]}"
@@ -32,6 +44,15 @@ command_gpu_test() {
   if [[ $sanitize == true ]]; then sanitize_gpu_tests "$program"; fi
   report_skips
   report_tests ", $num_skipped skipped"
+}
+
+# use_gpus NUMBER: programs see the first ones alone.
+use_gpus() {
+  local there
+  there=$(nvidia-smi --list-gpus 2>/dev/null | wc -l || true)
+  (("$1" <= there)) || die "gpu-test: --gpus $1: this machine has $there"
+  CUDA_VISIBLE_DEVICES=$(seq --separator=, 0 $(($1 - 1)))
+  export CUDA_VISIBLE_DEVICES
 }
 
 command_gpu_bench() {
