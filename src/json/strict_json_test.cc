@@ -47,6 +47,35 @@ TEST(StrictJson, refuses_text_that_is_not_json) {
   }
 }
 
+/// Which are not read by the library but for the last (events.cc).
+TEST(StrictJson, arrays_of_whole_numbers_are_what_the_library_reads) {
+  const std::string long_number = "123456789012345678901234567890";
+  for (const std::string& text :
+       {"[1,2,3]"s, "[ 10 , 200\n,3 ]"s, "[0,0,0]"s, "[1,-2,3]"s, "[1,2.5,3,4e2]"s,
+        "[1,[2,3],4,5]"s, "[7,8,\"a\",9]"s, "[999999999999999999,1]"s, "[18446744073709551615,1]"s,
+        "{\"a\":[1,2],\"b\":[3]}"s, "[1, null, 2, 3]"s}) {
+    EXPECT_EQ(parse(text, "t")->text(), nlohmann::ordered_json::parse(text).dump()) << text;
+  }
+  EXPECT_EQ(parse("[" + long_number + ",2]", "t")->size(), 2u);
+  for (const char* text : {"[1,]", "[1,2,]", "[1,,2]", "[01,2]", "[1,02]", "[1,2", "[1,2,",
+                           "[1 2,3]", "[1,2}", "[,1]", "[1,2]]", "[1,2]3"}) {
+    EXPECT_EQ(code(text), "json.syntax") << text;
+  }
+}
+
+TEST(StrictJson, a_problem_after_whole_numbers_is_where_the_library_finds_it) {
+  for (const char* text : {"[1,2,3,x]", "[1,\n 22,\n 3 4]", "{\"a\": [1, 2, 3], \"b\": [4, 5}"}) {
+    std::string expected;
+    try {
+      static_cast<void>(nlohmann::json::parse(text));
+    } catch (const nlohmann::json::exception& failure) {
+      expected = failure.what();
+    }
+    const std::string found = message(parse(text, "t"));
+    EXPECT_NE(expected.find(found.substr(3)), std::string::npos) << found << " of " << expected;
+  }
+}
+
 TEST(StrictJson, does_not_stop_at_a_nul) {
   EXPECT_EQ(code("{}\0"s), "json.syntax");
   EXPECT_EQ(code("{}\0{\"a\":1}"s), "json.syntax");
