@@ -1,6 +1,7 @@
 #include "ops/prefix_cache.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace subbyte {
@@ -10,7 +11,12 @@ std::span<const int32_t> first_of(std::span<const int32_t> tokens, int64_t count
   return tokens.first(std::min<std::size_t>(tokens.size(), static_cast<std::size_t>(count)));
 }
 
+/// Most are equal as far as both go, of which memcmp() looks at many at once.
 int64_t common_length(std::span<const int32_t> a, std::span<const int32_t> b) {
+  const std::size_t both = std::min(a.size(), b.size());
+  if (both == 0 || std::memcmp(a.data(), b.data(), both * sizeof(int32_t)) == 0) {
+    return static_cast<int64_t>(both);
+  }
   return std::ranges::mismatch(a, b).in1 - a.begin();
 }
 
