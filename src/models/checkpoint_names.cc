@@ -139,7 +139,7 @@ class Finder {
 
  private:
   Result<ModuleInfo> describe(const TensorSpec& spec, const FileMatrix& matrix) {
-    SUBBYTE_TRY(ModuleInfo info, describe_module(context_of(context_, matrix), matrix.module));
+    SUBBYTE_TRY(ModuleInfo info, describe_matrix(context_, spec, matrix));
     SUBBYTE_CHECK(check_shape(matrix, info));
     const bool is_gate = spec.is_of_experts() && spec.parts.size() > 1 &&
                          names_.experts() == ExpertLayout::kAlternatingStacks &&
@@ -321,6 +321,14 @@ ImportContext context_of(const ImportContext& context, const FileMatrix& matrix)
   ImportContext result = context;
   result.stacks_have_inputs_first = matrix.inputs_first;
   return result;
+}
+
+Result<ModuleInfo> describe_matrix(const ImportContext& context, const TensorSpec& spec,
+                                   const FileMatrix& matrix) {
+  SUBBYTE_TRY(ModuleInfo info, describe_module(context_of(context, matrix), matrix.module));
+  // One with a dimension of 1 before it would be read as the stack of one expert.
+  if (is_dense(info) && !spec.is_of_experts()) SUBBYTE_CHECK(require_rank(*info.tensors[0], 2));
+  return info;
 }
 
 std::set<std::string, std::less<>> left_modules(const CheckpointNames& names,

@@ -101,6 +101,10 @@ class CheckpointNames {
 /// describe_module() and the import with the dimensions in their order.
 ImportContext context_of(const ImportContext& context, const FileMatrix& matrix);
 
+/// describe_module() of a matrix of a list. Codes: those, and import.shape.
+Result<ModuleInfo> describe_matrix(const ImportContext& context, const TensorSpec& spec,
+                                   const FileMatrix& matrix);
+
 /// A tensor of a list, and what a checkpoint has of it.
 struct FoundTensor {
   TensorSpec spec;

@@ -120,7 +120,7 @@ class WeightChecker {
     for (const FileMatrix& matrix : file.matrices) {
       if (is_missing_expert(matrix.module, has_module(context_.tensors, matrix.module))) continue;
       const ImportContext import = context_of(import_, matrix);
-      const auto info = describe_module(import, matrix.module);
+      const auto info = describe_matrix(import_, spec, matrix);
       if (info.ok()) check_shape(matrix, *info);
       SUBBYTE_CHECK(check(import, matrix.module, info));
     }

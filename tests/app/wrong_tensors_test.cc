@@ -81,6 +81,21 @@ TEST_P(WrongTensors, transposed_are_named) {
   expect_named(transposed->name.substr(0, transposed->name.rfind(".weight")));
 }
 
+/// Read as a stack of one expert, whose inputs come first, it would be transposed: of a square one
+/// no other size says so.
+TEST_P(WrongTensors, with_a_dimension_more_are_named) {
+  const auto wrong = std::ranges::find_if(tensors_, [](const TensorDeclaration& tensor) {
+    return tensor.name.ends_with("o_proj.weight") && tensor.shape.size() == 2;
+  });
+  const auto chosen = wrong == tensors_.end() ? matrix() : wrong;
+  chosen->shape.insert(chosen->shape.begin(), 1);
+  const std::string module = chosen->name.substr(0, chosen->name.rfind(".weight"));
+  expect_named(module);
+  const ProcessResult run = run_on({"run", dir_.path().string(), "-p", "a", "-n", "1"});
+  EXPECT_EQ(run.exit_code, 1) << run.out << run.err;
+  EXPECT_NE(run.err.find(module), std::string::npos) << module << "\n" << run.err;
+}
+
 /// Those that have the config of a text model inside.
 std::vector<FamilyModel> wrapped_models() {
   std::vector<FamilyModel> models = testing::family_models();
