@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "json/strict_json.h"
@@ -29,7 +30,8 @@ Status read_limits(const json::Object& config, std::string_view key, MambaShape&
   const bool are_limits = limits.is_array() && limits.size() == 2 &&
                           read_limit(limits[0], shape.least_step) &&
                           read_limit(limits[1], shape.largest_step);
-  if (are_limits && shape.least_step <= shape.largest_step) return {};
+  const bool fit = std::isfinite(shape.least_step) && shape.least_step <= shape.largest_step;
+  if (are_limits && fit) return {};
   return config.error("config.mamba", key,
                       "two numbers from 0 on, of which the second may be infinite");
 }

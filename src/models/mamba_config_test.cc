@@ -88,8 +88,8 @@ TEST(MambaConfigs, say_limits_of_steps) {
   const MambaShape held = mamba_of(changed(kBamba, R"({"time_step_limit": [0.01, 0.5]})"));
   EXPECT_EQ(held.least_step, 0.01f);
   EXPECT_EQ(held.largest_step, 0.5f);
-  for (const char* wrong :
-       {"[0.5, 0.01]", "[-1, 1]", "[0]", "1", R"([0, "x"])", R"([{"__float__": "Infinity"}, 1])"}) {
+  for (const char* wrong : {"[0.5, 0.01]", "[-1, 1]", "[0]", "1", R"([0, "x"])",
+                            R"([{"__float__": "Infinity"}, 1])", "[1e300, 1e300]"}) {
     const std::string change = std::string(R"({"time_step_limit": )") + wrong + "}";
     EXPECT_EQ(code(kBamba, change), "config.mamba") << wrong;
   }
