@@ -87,10 +87,31 @@ Result<GgufFile> open_part(const fs::path& path, int64_t no, int64_t count,
                                          path.string(), no + 1, count, own_no + 1, own_count)};
 }
 
+/// Parts of other models may have the same number, and tensors of the same names.
+Status check_origin(const GgufFile& first, const GgufFile& part) {
+  SUBBYTE_TRY(const int64_t stated, number_of(first, kTensors, int64_t{1} << 31));
+  SUBBYTE_TRY(const int64_t own, number_of(part, kTensors, int64_t{1} << 31));
+  if (own != stated) {
+    return Error{"gguf.parts",
+                 fmt::format("{}: {}: expected {}, as {} has, found {}", part.path().string(),
+                             kTensors, stated, first.path().filename().string(), own)};
+  }
+  for (const std::string_view key : {"general.architecture", "general.name"}) {
+    const GgufValue* const usual = first.find(key);
+    const GgufValue* const other = part.find(key);
+    if (usual == nullptr || other == nullptr || usual->string() == other->string()) continue;
+    return Error{"gguf.parts",
+                 fmt::format("{}: {}: expected that of {}, found another one", part.path().string(),
+                             key, first.path().filename().string())};
+  }
+  return {};
+}
+
 Status check_tensors(const std::vector<GgufFile>& parts) {
   std::set<std::string_view> names;
   int64_t count = 0;
   for (const GgufFile& part : parts) {
+    SUBBYTE_CHECK(check_origin(parts.front(), part));
     for (const GgufTensor& tensor : part.tensors()) {
       ++count;
       if (names.insert(tensor.name).second) continue;

@@ -8,15 +8,19 @@
 namespace subbyte {
 namespace {
 
-/// A part with a tensor of its own.
-GgufBytes part(uint16_t no, uint16_t count) {
+/// A part with a tensor of its own, of `tensors` in all parts.
+GgufBytes part(uint16_t no, uint16_t count, int32_t tensors) {
   GgufBytes file;
   if (no == 0) file.text("general.architecture", "llama");
   file.key("split.no", 2, raw(no));
   file.key("split.count", 2, raw(count));
-  file.key("split.tensors.count", 5, raw(int32_t{count}));
+  file.key("split.tensors.count", 5, raw(tensors));
   file.tensor("t" + std::to_string(no), {1}, 0, 4);
   return file;
+}
+
+GgufBytes part(uint16_t no, uint16_t count) {
+  return part(no, count, count);
 }
 
 std::string refusal(const std::filesystem::path& path) {
@@ -56,6 +60,17 @@ TEST(GgufModel, a_part_that_is_missing_or_foreign_is_named) {
   dir.write("m-00002-of-00002.gguf", more.bytes());
   EXPECT_NE(refusal(first).find("split.tensors.count: expected the 3 tensors of all parts, found"),
             std::string::npos);
+  dir.write("m-00002-of-00002.gguf", part(1, 2, 99).bytes());
+  EXPECT_NE(refusal(first).find("m-00002-of-00002.gguf: split.tensors.count: expected 2, as "
+                                "m-00001-of-00002.gguf has, found 99"),
+            std::string::npos)
+      << refusal(first);
+  GgufBytes foreign = part(1, 2);
+  foreign.text("general.architecture", "qwen3");
+  dir.write("m-00002-of-00002.gguf", foreign.bytes());
+  EXPECT_NE(refusal(first).find("m-00002-of-00002.gguf: general.architecture: expected that of"),
+            std::string::npos)
+      << refusal(first);
   const auto unnamed = dir.write("part.gguf", part(0, 2).bytes());
   EXPECT_NE(refusal(unnamed).find("expected a name that ends in -0000I-of-00002.gguf"),
             std::string::npos)
