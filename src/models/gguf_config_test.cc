@@ -15,15 +15,15 @@ constexpr uint32_t kF32 = 0;
 constexpr uint32_t kBool = 7;
 constexpr uint32_t kI64 = 11;
 
-/// Of one layer with two heads of 4.
-GgufBytes model_of(const std::string& architecture) {
+/// Of layers with two heads of 4.
+GgufBytes model_of(const std::string& architecture, uint32_t layers = 1) {
   GgufBytes file;
   const auto number = [&](const char* name, uint32_t value) {
     file.u32(architecture + "." + name, value);
   };
   file.text("general.architecture", architecture);
   number("embedding_length", 8);
-  number("block_count", 1);
+  number("block_count", layers);
   number("attention.head_count", 2);
   number("context_length", 64);
   number("feed_forward_length", 16);
@@ -267,6 +267,41 @@ TEST(GgufTensors, refuse_value_heads_that_the_rows_do_not_have) {
   file.u32("qwen35.ssm.time_step_rank", 1 << 24);
   file.tensor("blk.0.attn_qkv.weight", {8, 16}, kF32, 512);
   EXPECT_EQ(tensors_of(file).error().code, "gguf.tensor");
+}
+
+TEST(GgufTensors, of_layers_beyond_the_blocks_are_refused_unless_they_draft) {
+  GgufBytes file = model_of("qwen3");
+  file.tensor("blk.1.attn_norm.weight", {8}, kF32, 32);
+  const Status status = tensors_of(file);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, "gguf.tensor");
+  EXPECT_NE(status.error().message.find("expected a layer below 1 (block_count)"),
+            std::string::npos)
+      << status.error().message;
+  GgufBytes drafting = model_of("glm4moe", 2);
+  drafting.u32("glm4moe.nextn_predict_layers", 1);
+  drafting.tensor("blk.1.nextn.eh_proj.weight", {8, 8}, kF32, 256);
+  EXPECT_TRUE(tensors_of(drafting).ok()) << tensors_of(drafting).error().message;
+}
+
+/// ggml has four dimensions of each tensor, and writers differ in those of 1.
+TEST(GgufTensors, have_no_last_dimensions_of_one) {
+  GgufBytes file = model_of("qwen3");
+  file.tensor("blk.0.ffn_up.weight", {8, 16, 1, 1}, kF32, 512);
+  const TempDir folder;
+  const GgufModel model = opened(folder, file);
+  const auto tensors = gguf_tensors(model, **gguf_architecture_of(model.keys()));
+  ASSERT_TRUE(tensors.ok()) << tensors.error().message;
+  const FileTensor* const found = tensors->find("model.layers.0.mlp.up_proj.weight");
+  ASSERT_NE(found, nullptr);
+  EXPECT_EQ(std::vector<uint64_t>(found->shape.begin(), found->shape.end()),
+            (std::vector<uint64_t>{16, 8}));
+  GgufBytes stack = model_of("qwen3");
+  stack.tensor("blk.0.ffn_up.weight", {8, 8, 2}, kF32, 512);
+  const Status status = tensors_of(stack);
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.error().message.find("expected 2 dimensions, found 3"), std::string::npos)
+      << status.error().message;
 }
 
 TEST(GgufTensors, have_the_factors_of_matrices_and_leave_those_of_activations) {

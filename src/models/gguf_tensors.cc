@@ -96,7 +96,8 @@ class Namer {
                           &GgufTensorRule::change) != architecture_.tensors.end();
     if (are_paired && !kv_heads.ok()) return kv_heads.error();
     kv_heads_ = kv_heads.ok() ? kv_heads->value_or(heads_) : 0;
-    layers_ = layers.value_or(0) - drafts.value_or(0);
+    all_layers_ = layers.value_or(0);
+    layers_ = all_layers_ - drafts.value_or(0);
     SUBBYTE_TRY(const auto experts, gguf_integer(model_.keys(), "expert_count"));
     experts_ = experts.value_or(0);
     SUBBYTE_TRY(const auto key_heads, gguf_integer(model_.keys(), "ssm.group_count"));
@@ -120,14 +121,28 @@ class Namer {
                                        quote_name(tensor.name), problem)};
   }
 
+  /// Layers of the part that drafts are not read; others would be missed.
+  Status check_draft(const FileTensor& tensor, int64_t layer) const {
+    if (layer < all_layers_) return {};
+    return wrong(tensor, fmt::format("expected a layer below {} (block_count)", all_layers_));
+  }
+
+  /// Last dimensions of 1 say nothing: GGUF has four of each tensor.
+  Status drop_ones(GgufChange change, FileTensor& tensor) const {
+    const std::size_t most = change == GgufChange::kHeads ? 3 : 2;
+    std::vector<uint64_t>& shape = tensor.shape;
+    while (shape.size() > most && shape.front() == 1) shape.erase(shape.begin());
+    if (shape.size() <= most) return {};
+    return wrong(tensor, fmt::format("expected {} dimensions, found {}", most, shape.size()));
+  }
+
   bool is_scale_of_family(std::string_view module) const {
     return find_gguf_tensor(architecture_, std::string(module) + ".scale") != nullptr;
   }
 
   Status add(const FileTensor& tensor) {
     TensorName parts = parts_of(tensor.name);
-    // Layers of the part that drafts, which is not read.
-    if (parts.layer >= layers_) return {};
+    if (parts.layer >= layers_) return check_draft(tensor, parts.layer);
     // A vector beside others, and not the factor of a matrix.
     const bool is_named = parts.ending == ".scale" && tensor.name.ends_with(".scale") &&
                           is_scale_of_family(parts.module);
@@ -149,6 +164,7 @@ class Namer {
     if (rule->change == GgufChange::kExperts) return add_experts(tensor, module, parts.ending);
     if (rule->change == GgufChange::kBetaAlpha) return add_beta_alpha(tensor, module);
     FileTensor found = tensor;
+    SUBBYTE_CHECK(drop_ones(rule->change, found));
     // Of a module of its own, or a parameter beside others.
     const std::size_t mark = module.find('!');
     const bool is_parameter = mark != module.npos;
@@ -384,6 +400,7 @@ class Namer {
   int64_t heads_ = 1;
   int64_t kv_heads_ = 1;
   int64_t layers_ = 0;
+  int64_t all_layers_ = 0;  // with those of the part that drafts
   int64_t experts_ = 0;
   int64_t key_heads_ = 0;  // of delta nets
   int64_t value_heads_ = 0;
