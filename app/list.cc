@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "app/command.h"
 #include "app/output.h"
@@ -36,6 +38,9 @@ std::string name_of(const CachedModel& model) {
 Status read_config(ListedModel& model) {
   // Of a repository of GGUF files its only one.
   const auto found = find_checkpoint(model.cached.snapshot.string());
+  std::error_code ignored;
+  const bool has_config = std::filesystem::exists(model.cached.snapshot / "config.json", ignored);
+  if (!found.ok() && !has_config) return found.error();
   const ModelFiles files(found.ok() ? *found : model.cached.snapshot);
   fill_config(files);
   SUBBYTE_TRY(const SideFile file, files.config());

@@ -37,9 +37,17 @@ bool is_wanted(const std::string& name, std::string_view wanted) {
   const auto is_end = [](char c) { return c == '-' || c == '.' || c == '_' || c == '/'; };
   for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) {
     const std::size_t end = at + part.size();
-    if ((at == 0 || is_end(text[at - 1])) && end < text.size() && is_end(text[end])) return true;
+    const bool ends = end == text.size() || is_end(text[end]);
+    if (ends && (at == 0 || is_end(text[at - 1]))) return true;
   }
   return false;
+}
+
+std::vector<std::string> wanted_of(const std::vector<std::string>& names, std::string_view wanted) {
+  std::vector<std::string> chosen;
+  std::ranges::copy_if(names, std::back_inserter(chosen),
+                       [&](const std::string& name) { return is_wanted(name, wanted); });
+  return chosen;
 }
 
 }  // namespace
@@ -53,7 +61,7 @@ Result<std::optional<fs::path>> gguf_in(const fs::path& directory, std::string_v
        at.increment(failure)) {
     if (at.depth() >= kMaxDepth) at.disable_recursion_pending();
     const fs::path& path = at->path();
-    if (path.extension() != kEnding) continue;
+    if (small_letters(path.extension().string()) != kEnding) continue;
     has_any = true;
     if (!other_kind_of_gguf(path).empty()) continue;
     const bool is_other = is_later_part(path.filename().string()) || !begins_as_gguf(path);
@@ -63,9 +71,9 @@ Result<std::optional<fs::path>> gguf_in(const fs::path& directory, std::string_v
   std::ranges::sort(found);
   // Opening one says what is wrong with it.
   if (found.empty() && !others.empty()) found.push_back(*std::ranges::min_element(others));
-  std::vector<std::string> chosen;
-  std::ranges::copy_if(found, std::back_inserter(chosen),
-                       [&](const std::string& name) { return is_wanted(name, wanted); });
+  std::vector<std::string> chosen = wanted_of(found, wanted);
+  // A later part that was named opens all of them.
+  if (chosen.empty()) chosen = wanted_of(others, wanted);
   if (chosen.size() != 1) {
     const auto& list = chosen.empty() ? found : chosen;
     std::string names;

@@ -92,6 +92,15 @@ Error no_name(std::string_view text) {
                       printable(text), help)};
 }
 
+/// A path of a file, by its ending, that is nowhere.
+Error no_file(std::string_view text) {
+  return {"model.not_found", fmt::format("{}: no such file", printable(text))};
+}
+
+bool is_name_of_file(std::string_view text) {
+  return text.ends_with(".gguf") || text.ends_with(".safetensors");
+}
+
 /// A name that is neither that of a directory nor in the cache, or not with this revision.
 Error not_in_cache(std::string_view text, const CacheName& name, const fs::path& snapshot) {
   const std::string full = full_name(name);
@@ -151,11 +160,12 @@ Result<std::optional<fs::path>> model_at(const fs::path& path) {
   return orin ? orin : only_gguf_in(path);
 }
 
-/// "Q4_K_M" of "org/name:Q4_K_M", which is cut off; empty where there is none.
+/// "Q4_K_M" of "org/name:Q4_K_M", "BF16/part.gguf" of "org/name:BF16/part.gguf", which is cut off;
+/// empty where there is none.
 std::string_view cut_wanted(std::string_view& name) {
-  const std::size_t colon = name.rfind(':');
-  const std::size_t slash = name.rfind('/');
-  if (colon == name.npos || slash == name.npos || colon < slash) return {};
+  const std::size_t slash = name.find('/');
+  const std::size_t colon = slash == name.npos ? name.npos : name.find(':', slash);
+  if (colon == name.npos) return {};
   const std::string_view wanted = name.substr(colon + 1);
   name = name.substr(0, colon);
   return wanted;
@@ -173,6 +183,7 @@ Result<fs::path> find_model(std::string_view name) {
   std::string_view entry = name;
   const std::string_view wanted = cut_wanted(entry);
   const auto parsed = parse_cache_name(entry);
+  if (is_name_of_file(entry) && !(parsed && has_entry(*parsed))) return no_file(name);
   // Of a word without a slash nobody knows whose model is meant, unless it is there.
   const bool is_word = parsed && parsed->organisation.empty();
   if (!parsed || (is_word && !has_entry(*parsed) && names_in_other_case(*parsed).empty())) {

@@ -180,6 +180,9 @@ TEST_F(FindModel, a_gguf_is_a_model_by_its_first_bytes) {
   dir_.write("there/mmproj-model.gguf", gguf_of("mmproj"));
   EXPECT_EQ(found(file.string()), file.string());
   EXPECT_EQ(found(file.parent_path().string()), file.string());
+  EXPECT_EQ(find_model("there/none.gguf").error().message, "there/none.gguf: no such file");
+  const fs::path loud = dir_.write("loud/MODEL.GGUF", gguf_of("model"));
+  EXPECT_EQ(found(loud.parent_path().string()), loud.string());
   const fs::path blob = dir_.write("blobs/sha256-0123", gguf_of("model"));
   EXPECT_EQ(found(blob.string()), blob.string());
   dir_.write("there/config.json", "{}");  // as some put it beside
@@ -208,12 +211,17 @@ TEST_F(FindModel, of_several_ggufs_one_is_named_after_a_colon) {
   const fs::path small = write("demo-Q4_K_M.gguf");
   write("demo-Q4_K_XL.gguf");
   const fs::path parts = write("Q8_0/demo-Q8_0-00001-of-00002.gguf");
-  write("Q8_0/demo-Q8_0-00002-of-00002.gguf");
+  const fs::path later = write("Q8_0/demo-Q8_0-00002-of-00002.gguf");
   EXPECT_EQ(found("org/demo-GGUF:Q4_K_M"), small.string());
   EXPECT_EQ(found("org/demo-GGUF:q4_k_m"), small.string());
   EXPECT_EQ(found("org/demo-GGUF:demo-Q4_K_M.gguf"), small.string());
   EXPECT_EQ(found("org/demo-GGUF:Q8_0"), parts.string());
   EXPECT_EQ(found("org/demo-GGUF:Q4_K"), "model.not_found");
+  for (const fs::path& part : {parts, later}) {
+    const fs::path name = part.lexically_relative(snapshot);
+    EXPECT_EQ(found("org/demo-GGUF:" + name.string()), part.string());
+    EXPECT_EQ(found("org/demo-GGUF@main:" + name.filename().string()), part.string());
+  }
   const auto all = find_model("org/demo-GGUF");
   ASSERT_FALSE(all.ok());
   EXPECT_NE(all.error().message.find("found \"Q8_0/demo-Q8_0-00001-of-00002.gguf\", "

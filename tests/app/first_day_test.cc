@@ -307,6 +307,23 @@ TEST(List, shows_the_models_of_the_cache_and_what_they_lack) {
                "; `hf download org/none` fetches it");
 }
 
+TEST(List, names_the_files_of_a_repository_of_ggufs) {
+  const TempDir cache;
+  const fs::path snapshot = cache / "models--org--ggufs/snapshots/main";
+  fs::create_directories(snapshot);
+  const fs::path file = fs::path(kTestData) / "gguf/qwen3/model.gguf";
+  fs::copy(file, snapshot / "m-Q4_0.gguf");
+  const ProcessOptions here = {.environment = {{"HF_HUB_CACHE", cache.path().string()}}};
+  const ProcessResult one = run_program({"list"}, here);
+  EXPECT_NE(one.out.find("MB  qwen3 "), one.out.npos) << one.out;
+  fs::copy(file, snapshot / "m-Q8_0.gguf");
+  const Json json = Json::parse(run_program({"list", "--json"}, here).out);
+  const std::string problem = json.at("models").at(0).at("problem");
+  EXPECT_NE(problem.find("expected one GGUF file, found \"m-Q4_0.gguf\", \"m-Q8_0.gguf\""),
+            problem.npos)
+      << problem;
+}
+
 TEST(Interrupt, ends_the_line_of_a_text_with_its_rates) {
   const TempDir folder;  // the text has no end
   const std::string model = (folder / "m").string();
