@@ -110,7 +110,7 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
       });
   if (!quantized.ok() && quantized.error().code == "quantize.already_quantized") {
     return Error{quantized.error().code,
-                 quantized.error().message + " (`subbyte convert --to bf16` makes floats of them)"};
+                 quantized.error().message + " (`subbyte convert --to f32` makes floats of them)"};
   }
   if (!quantized.ok() && quantized.error().code == "quantize.loss") {
     return Error{quantized.error().code,
@@ -134,7 +134,8 @@ void add_quantize(Program& program, Invocation& invocation) {
       "  subbyte quantize ./Qwen3-8B ./small --format gptq --bits 3.4 --text novel.txt\n"
       "  subbyte quantize ./gpt-oss-bf16 ./gpt-oss-mxfp4 --format mxfp4");
   auto options = std::make_shared<Options>();
-  command.option("SRC", options->source, "directory or org/name[@revision], 16 or 32 bits")
+  command
+      .option("SRC", options->source, "directory, GGUF file or org/name[@revision], 16 or 32 bits")
       .required();
   command.destination(options->destination);
   command

@@ -9,6 +9,7 @@
 #include "base/small_letters.h"
 #include "checkpoints/config/exported_config.h"
 #include "checkpoints/config/model_files.h"
+#include "checkpoints/containers/gguf_file.h"
 #include "checkpoints/containers/orin_model.h"
 #include "checkpoints/flavour.h"
 #include "checkpoints/unread_parts.h"
@@ -216,8 +217,9 @@ Error not_held(const Error& error, const CheckpointParts& source, const ConvertT
   const QuantizeFormat* const format = quantize_format_of(target.exporter->name);
   return {error.code,
           fmt::format("the model is in {}, whose weights {} does not hold as they are; `subbyte "
-                      "convert --to bf16`, then `subbyte quantize{}` rounds them ({})",
-                      source.quantization->method_name(), name_of(target),
+                      "convert --to f32`, then `subbyte quantize{}` rounds them ({})",
+                      is_gguf(source.files.path()) ? "GGUF" : source.quantization->method_name(),
+                      name_of(target),
                       format == nullptr ? "" : fmt::format(" --format {}", format->name),
                       error.message)};
 }

@@ -155,7 +155,7 @@ class Planner {
   Status no_type(const FoundTensor& found, const std::string& what, std::size_t matrix) const {
     return Error{"export.format",
                  fmt::format("{}: GGUF has no type that holds {}; `subbyte convert SRC DST --to "
-                             "bf16`, and that --to gguf, holds the numbers",
+                             "f32`, and that --to gguf, holds the numbers",
                              quote_name(found.file.matrices[matrix].module), what)};
   }
 

@@ -7,6 +7,7 @@
 
 #include "base/model_file.h"
 #include "checkpoints/config/model_files.h"
+#include "checkpoints/containers/gguf_file.h"
 #include "checkpoints/containers/safetensors_codes.h"
 #include "models/gguf_model.h"
 #include "verify/checksums.h"
@@ -83,6 +84,7 @@ VerifyReport make_report(VerifyContext& context) {
   VerifyReport report;
   report.architecture = context.architecture;
   report.quantization = context.quantization ? context.quantization->method_name() : "unknown";
+  if (report.quantization == "none" && is_gguf(context.files.path())) report.quantization = "gguf";
   report.num_tensors = context.tensors.tensors().size();
   report.bytes = context.tensors.total_bytes();
   report.findings = context.findings.take();

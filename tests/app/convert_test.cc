@@ -274,6 +274,26 @@ TEST(Convert, an_interrupt_removes_what_was_begun) {
   EXPECT_EQ(folder.names(), std::set<std::string>{"source"});
 }
 
+TEST(Convert, the_way_from_types_that_are_not_written_is_one_that_goes) {
+  const TempDir folder;
+  const std::string file =
+      (fs::path(SUBBYTE_TEST_DATA) / "gguf" / "types-k" / "model.gguf").string();
+  const std::string floats = (folder / "floats").string();
+  const std::string back = (folder / "back.gguf").string();
+  const ProcessResult refused = run_program({"convert", file, back, "--to", "gguf"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_NE(refused.err.find("--to f32`, and that --to gguf"), std::string::npos) << refused.err;
+  EXPECT_EQ(run_program({"convert", file, floats, "--to", "f32"}).exit_code, 0);
+  EXPECT_EQ(run_program({"convert", floats, back, "--to", "gguf"}).exit_code, 0);
+  EXPECT_EQ(run_program({"diff", file, back}).exit_code, 0);
+  const ProcessResult other =
+      run_program({"convert", file, back + "2", "--to", "compressed-tensors"});
+  EXPECT_NE(other.err.find("the model is in GGUF"), std::string::npos) << other.err;
+  const ProcessResult again = run_program({"quantize", file, back + "3"});
+  EXPECT_NE(again.err.find("`subbyte convert --to f32` makes floats"), std::string::npos)
+      << again.err;
+}
+
 TEST(Convert, streams_in_memory_bounded_by_the_largest_tensor) {
   const TempDir folder;
   ASSERT_EQ(
