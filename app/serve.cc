@@ -84,7 +84,26 @@ std::vector<std::string> names_of(const Options& options) {
   return {failure ? options.model : path.filename().string()};
 }
 
+/// Names that nobody could ask by, or that Prometheus does not read.
+Status check_names(const Options& options) {
+  if (std::ranges::find(options.names, "") != options.names.end()) {
+    return Error{"usage.arguments", "--served-model-name: expected a name, found an empty one"};
+  }
+  const std::string& prefix = options.service.metrics_prefix;
+  const auto is_of_name = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  const bool is_name = !prefix.empty() && std::ranges::all_of(prefix, is_of_name) &&
+                       !(prefix[0] >= '0' && prefix[0] <= '9');
+  if (is_name) return {};
+  return Error{"usage.arguments",
+               fmt::format("--metrics-prefix: expected letters, digits and _, the first no digit, "
+                           "found {}",
+                           quote(prefix))};
+}
+
 Status complete(Options& options) {
+  SUBBYTE_CHECK(check_names(options));
   if (options.max_slowdown != 0 && !(options.max_slowdown > 1)) {
     return Error{"usage.max_slowdown",
                  fmt::format("--max-slowdown: expected a number above 1, or 0, found {}",

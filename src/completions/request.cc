@@ -377,7 +377,7 @@ Status read_place(const Object& body, CompletionRequest& request) {
   SUBBYTE_TRY(const auto priority, body.integer("priority", -kMaxPriority, kMaxPriority));
   SUBBYTE_TRY(const auto salt, body.string("cache_salt"));
   if (salt && salt->size() > kMaxSaltBytes) {
-    return Error{"json.range", fmt::format("{}.cache_salt: expected at most {} bytes, found {}",
+    return Error{"json.range", fmt::format("{}: cache_salt: expected at most {} bytes, found {}",
                                            body.where(), kMaxSaltBytes, salt->size())};
   }
   request.priority = priority.value_or(0);

@@ -35,14 +35,24 @@ std::string_view quoted_after(std::string_view text, std::string_view words) {
   return text.substr(0, text.find('"'));
 }
 
+/// "logit_bias" of "logit_bias. 1": without members whose names are no names of fields.
+std::string_view known_part(std::string_view path) {
+  while (!path.empty() && !is_path(path)) {
+    const std::size_t dot = path.rfind('.');
+    path = path.substr(0, dot == path.npos ? 0 : dot);
+  }
+  return path;
+}
+
 /// "messages[0].role" of "request: messages[0].role: expected ...".
 std::string field_of(std::string_view message) {
   if (!message.starts_with(kWhere)) return {};
   message.remove_prefix(kWhere.size());
-  const std::string_view path = message.substr(0, std::min(message.find(": "), message.size()));
+  const std::string_view path =
+      known_part(message.substr(0, std::min(message.find(": "), message.size())));
   std::string_view name = quoted_after(message, "the field \"");
   if (name.empty()) name = quoted_after(message, "duplicate key \"");
-  if (!is_path(path)) return std::string(name);
+  if (path.empty()) return std::string(name);
   return std::string(path) + (name.empty() ? "" : "." + std::string(name));
 }
 
@@ -62,7 +72,7 @@ Problem problem_of(const Error& error, std::string_view param) {
   if (error.code == "model.context_full") problem.refusal.code = "context_length_exceeded";
   if (error.code == "server.model") problem.refusal.code = "model_not_found";
   problem.param = field_of(error.message);
-  if (error.code == "chat.option") {  // "tools: the model ..."
+  if (problem.param.empty() && error.code == "chat.option") {  // "tools: the model ..."
     const std::string_view name =
         std::string_view(error.message).substr(0, error.message.find(':'));
     if (is_path(name)) problem.param = name;

@@ -145,6 +145,9 @@ class Refusals(unittest.TestCase):
         ({"chat_template": "{{"}, "messages"), ({"model": 5}, "model"), ({"user": 5}, "user"),
         ({"metadata": "a"}, "metadata"), ({"store": "yes"}, "store"),
         ({"service_tier": 1}, "service_tier"), ({"cache_salt": 7}, "cache_salt"),
+        ({"cache_salt": "a" * 257}, "cache_salt"),
+        ({"logit_bias": {" 1": 1}}, "logit_bias"), ({"logit_bias": {"x": 1}}, "logit_bias.x"),
+        ({"chat_template_kwargs": {"messages": 1}}, "chat_template_kwargs.messages"),
         ({"prompt_cache_key": []}, "prompt_cache_key"), ({"length_penalty": ""}, "length_penalty"),
     ]
     WRONG_OF_TEXTS = [
@@ -204,6 +207,16 @@ class Refusals(unittest.TestCase):
         self.assertIn(b" 200 OK", self.server.raw(whole))
         self.assertIn(b" 403 ", self.server.raw(b"GET http://evil/health HTTP/1.0\r\n\r\n"))
         self.assertEqual(self.server.ask("HEAD", "/health").status, 200)
+
+    def test_options_that_nobody_could_use(self) -> None:
+        for options in (["--served-model-name", ""], ["--metrics-prefix", ""],
+                        ["--metrics-prefix", "a b"], ["--metrics-prefix", "9x"]):
+            with self.subTest(options):
+                ended = subprocess.run(
+                    [Server.program, "serve", str(model("qwen3")), "--port", "0", *options],
+                    capture_output=True, text=True, timeout=60, check=False)
+                self.assertEqual(ended.returncode, 2, ended.stderr)
+                self.assertIn(options[0], ended.stderr)
 
     def test_hosts_and_origins(self) -> None:
         self.assertEqual(self.server.get("/health", Host="evil.example").status, 403)
