@@ -10,8 +10,10 @@
 #include "app/command.h"
 #include "app/output.h"
 #include "base/quote.h"
+#include "checkpoints/config/model_files.h"
 #include "checkpoints/model_path.h"
 #include "models/gpu_plan.h"
+#include "models/model_config.h"
 
 namespace subbyte::app {
 namespace {
@@ -140,7 +142,13 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_CHECK(read_gpus(options.gpus, request));
   SUBBYTE_TRY(const auto path, find_checkpoint(options.model));
   SUBBYTE_TRY(const auto host, create_host(invocation));
-  SUBBYTE_TRY(const ModelSizes sizes, sizes_of(path, *host));
+  const ModelFiles files(path);
+  SUBBYTE_TRY(const ModelSizes sizes, sizes_of(files, *host));
+  SUBBYTE_TRY(const ModelConfig config, read_model_config(files));
+  if (options.context > config.max_positions) {
+    note(line("the model was made for {} tokens: `run` and `serve` refuse a context of {}",
+              config.max_positions, options.context));
+  }
   const auto plans = gpu_plans(sizes, request);
   print(stdout, options.json ? as_json(options, request, plans) : as_text(request, plans));
   return best_of(plans) == nullptr ? kProblemsFound : kOk;

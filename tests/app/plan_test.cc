@@ -23,6 +23,10 @@ TEST(Plan, has_a_row_for_each_number_of_gpus) {
   EXPECT_NE(result.out.find("4 x H200, 6 clients with 512 tokens each"), std::string::npos)
       << result.out;
   EXPECT_NE(result.out.find("most tokens: "), std::string::npos);
+  EXPECT_EQ(result.err, "");
+  const ProcessResult longer = run_program({"plan", kModel, "--gpus", "H200", "-c", "513"});
+  EXPECT_NE(longer.err.find("`run` and `serve` refuse a context of 513"), std::string::npos)
+      << longer.err;
 }
 
 TEST(Plan, json_has_bytes_and_seconds) {
