@@ -3,8 +3,10 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <array>
 #include <new>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "base/thread_pool.h"
@@ -47,6 +49,15 @@ struct GroupPart {
   Peers peers;
   std::unique_ptr<Exchange> ranks;
 };
+
+/// Whether all ranks have something; not where one of them is lost, which the next exchange tells.
+bool all_have(Exchange& ranks, bool mine) {
+  const std::array<std::byte, 1> own = {std::byte{mine}};
+  std::array<std::byte, cuda::PeerGroup::kMaxRanks> all = {};
+  const auto of_ranks = std::span(all).first(static_cast<std::size_t>(ranks.size()));
+  if (!ranks.all_gather(own, of_ranks).ok()) return false;
+  return std::ranges::all_of(of_ranks, [](std::byte one) { return one != std::byte{0}; });
+}
 
 class CudaBackend : public Backend {
  public:
@@ -207,7 +218,17 @@ class CudaBackend : public Backend {
         error = Error{"cuda.memory", "no memory of the host for a step"};
       }
     };
-    go_on([&] { return runner_.prepare(static_cast<const CudaCompiledStep&>(step), batch); });
+    const auto& compiled = static_cast<const CudaCompiledStep&>(step);
+    bool by_programs = runner_.may_have_programs(batch);
+    if (by_programs && ranks_ != nullptr) {
+      bool has_programs = false;
+      go_on([&] {
+        has_programs = runner_.has_programs(compiled, batch);
+        return Status();
+      });
+      by_programs = all_have(*ranks_, has_programs);
+    }
+    go_on([&] { return runner_.prepare(compiled, batch, by_programs); });
     // What is launched waits for the other ranks: all are ready for it, or none begins.
     if (ranks_ != nullptr) error = agree(*ranks_, error);
     go_on([&] { return runner_.launch(results); });

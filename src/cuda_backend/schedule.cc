@@ -53,7 +53,8 @@ class ProgramCutter {
         readers_(readers_of(plan)),
         tensors_(limits.words),
         overwritten_(plan.values.size(), std::ssize(plan.ops)),
-        is_added_(plan.values.size()) {
+        is_added_(plan.values.size()),
+        is_exchanged_(plan.ops.size()) {
     for (int64_t op = 0; op < std::ssize(plan.ops); ++op) {
       for (const ValueId id : plan.ops[op].outputs) {
         const ValueId before = plan.value(id).in_place_of;
@@ -91,6 +92,10 @@ class ProgramCutter {
     } else {
       schedule_.items.emplace_back(PlanLaunch{op});
     }
+  }
+
+  void add(int64_t op, const AllReduceOp&) {
+    if (!is_exchanged_[op]) launch(op);
   }
 
   void add(int64_t op, const LinearOp& linear) {
@@ -163,19 +168,40 @@ class ProgramCutter {
   }
   bool is_of_mixture(int64_t op) const { return mixture_at(op) || mixture_at(op - 1); }
 
-  /// The sum that the result of a product may be added to: where a norm alone reads that result,
-  /// nothing is between that knows either x, and the product has no other use of x itself.
+  int64_t only_reader(ValueId id) const {
+    return readers_[id].size() == 1 ? readers_[id].front() : -1;
+  }
+
+  /// The sum over ranks that alone reads the result of a product, and fits.
+  int64_t exchange_of(ValueId y) const {
+    const int64_t reader = only_reader(y);
+    const bool fits = tokens_ * plan_.value(y).cols <= limits_.max_summed;
+    return fits && plan_.as<AllReduceOp>(reader) != nullptr ? reader : -1;
+  }
+
+  /// The sum that the result of a product may be added to, after that over ranks: where a norm
+  /// alone reads that result, nothing is between that knows either x, and the product has no other
+  /// use of x itself.
   ValueId residual_of(int64_t op, ValueId y) const {
-    const std::vector<int64_t>& readers = readers_[y];
-    if (readers.size() != 1) return kNoValue;
-    const auto* const add = plan_.as<AddNormOp>(readers.front());
-    if (add == nullptr || add->delta != y || add->sum == kNoValue) return kNoValue;
+    const int64_t exchange = exchange_of(y);
+    const ValueId delta = exchange < 0 ? y : plan_.as<AllReduceOp>(exchange)->y;
+    const int64_t reader = only_reader(delta);
+    const auto* const add = plan_.as<AddNormOp>(reader);
+    if (add == nullptr || add->delta != delta || add->sum == kNoValue) return kNoValue;
     if (add->factor != 1 || add->scale.size > 0) return kNoValue;
     if (add->rows != ValueRows::kTokens) return kNoValue;
-    for (int64_t between = op + 1; between < readers.front(); ++between) {
-      if (plan_.as<AddNormOp>(between) == nullptr) return kNoValue;
+    for (int64_t between = op + 1; between < reader; ++between) {
+      if (between != exchange && plan_.as<AddNormOp>(between) == nullptr) return kNoValue;
     }
-    return reads_between(add->x, op, readers.front()) ? kNoValue : add->sum;
+    return reads_between(add->x, op, reader) ? kNoValue : add->sum;
+  }
+
+  /// Takes the sum over ranks between a product and its residual into the product.
+  uint32_t take_exchange(ValueId y) {
+    const int64_t exchange = exchange_of(y);
+    if (exchange < 0) return 0;
+    is_exchanged_[exchange] = true;
+    return ++program_->exchanges;
   }
 
   bool reads_between(ValueId x, int64_t from, int64_t to) const {
@@ -211,6 +237,7 @@ class ProgramCutter {
       product.x = {input, read(input)};
       product.norm = norm;
       (sum == kNoValue ? product.y : product.residual) = sum == kNoValue ? y : sum;
+      if (sum != kNoValue) product.exchange = take_exchange(y);
       product.result = write(sum == kNoValue ? y : sum, first == 0);
       add_to_program(product);
       first += part.rows();
@@ -382,6 +409,7 @@ class ProgramCutter {
   cuda::StepTensors tensors_;
   std::vector<int64_t> overwritten_;  // by value: the operation that takes over its memory
   std::vector<bool> is_added_;        // by value: a product has added this sum's delta
+  std::vector<bool> is_exchanged_;    // by operation: a product has summed over ranks
   Schedule schedule_;
   std::optional<ScheduledProgram> program_;  // that grows
   bool is_cut_ = false;                      // its last result cannot be read within it
@@ -404,6 +432,21 @@ int64_t longest_row(const StepPlan& plan) {
   return longest;
 }
 
+/// Says whether ranks exchange something by a launch before the last program.
+bool exchanges_between_programs(const Schedule& schedule, const StepPlan& plan) {
+  bool exchanges = false;
+  bool is_between = false;
+  for (const MachineOp& item : schedule.items) {
+    const auto* const launch = std::get_if<PlanLaunch>(&item);
+    if (launch != nullptr) {
+      exchanges = exchanges || plan.as<AllReduceOp>(launch->op) != nullptr ||
+                  plan.as<AllGatherOp>(launch->op) != nullptr;
+    }
+    is_between = is_between || (exchanges && std::holds_alternative<ScheduledProgram>(item));
+  }
+  return is_between;
+}
+
 }  // namespace
 
 Schedule schedule_programs(const StepPlan& plan, const ValueSlots& slots, int64_t tokens,
@@ -415,7 +458,8 @@ Schedule schedule_programs(const StepPlan& plan, const ValueSlots& slots, int64_
   if (!serves) return schedule_launches(plan, true, tokens);
   Schedule programs = ProgramCutter(plan, slots, tokens, attends, device, limits).cut();
   const bool has_experts = !ops_of<ExpertsOp>(plan).empty();
-  const bool is_cut_short = has_experts && launches_any<ExpertsOp, AttendOp>(programs, plan);
+  const bool is_cut_short = (has_experts && launches_any<ExpertsOp, AttendOp>(programs, plan)) ||
+                            exchanges_between_programs(programs, plan);
   return is_cut_short ? schedule_launches(plan, true, tokens) : std::move(programs);
 }
 

@@ -8,6 +8,8 @@
 //   programs         [ linear   attention        linear           gated linear   linear       ...
 //                      normalises x              adds to x        normalises x   adds to x
 //
+// A sum over ranks between a product and the norm that adds it is left to that product, too.
+//
 // A sum of experts is left to the norm that adds it (lowering.h), as a norm and a residual sum are
 // left to the products around them in a program.
 
@@ -126,7 +128,8 @@ struct ProgramProduct {
   ProgramInput x;
   const Norm* norm = nullptr;   // of the input
   ValueId y = kNoValue;         // or
-  ValueId residual = kNoValue;  // what the result is added to
+  ValueId residual = kNoValue;  // what the result is added to,
+  uint32_t exchange = 0;  // as a part of this sum over ranks of the program, from 1 on; 0: all
   std::optional<cuda::StepTensors::Place> result;
 
   const gpu::PackedFormat& format() const {
@@ -156,6 +159,7 @@ struct ScheduledProgram {
   int64_t kv_heads = 1;       // of its attentions, the most
   int64_t partial_bytes = 0;  // the same
   uint32_t tags = 0;          // that its tensors take
+  uint32_t exchanges = 0;     // sums over ranks
 };
 
 /// A machine operation: runs on the GPU as one.
@@ -180,13 +184,14 @@ struct ProgramLimits {
   int64_t bytes = 0;       // all programs of a step
   int64_t kv_heads = 0;    // of an attention
   int64_t max_inputs = 0;  // of a product, times the tokens, with more than one token
+  int64_t max_summed = 0;  // numbers of a sum over ranks
 };
 
 /// Programs for `tokens` single tokens, and launches between them. `attends`: the cache has the
 /// type of activations. Without programs where the device has no such kernel, where a product has
 /// too many inputs, where there are layers that keep a state, or where a mixture of experts, or
-/// attention beside one, has no form in a program: then programs are short and graphs of launches
-/// faster. `slots`: of the plan.
+/// attention beside one, has no form in a program, or what ranks exchange: then programs are short
+/// and graphs of launches faster. `slots`: of the plan.
 Schedule schedule_programs(const StepPlan& plan, const ValueSlots& slots, int64_t tokens,
                            bool attends, const cuda::Device& device, const ProgramLimits& limits);
 

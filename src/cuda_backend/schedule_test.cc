@@ -6,44 +6,20 @@
 
 #include "cuda_backend/experts.h"
 #include "ops/recorder.h"
-#include "support/random_matrix.h"
+#include "support/described_weights.h"
 
 namespace subbyte {
 namespace {
 
-using testing::Contents;
-using testing::random_matrix;
+using testing::dense;
+using testing::kAwq;
+using testing::packed;
+using testing::weight_of;
 
-constexpr WeightFormat kAwq = {Format::kU4, Format::kF16, Zero::kU8, 128};
 constexpr WeightFormat kMxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
 constexpr int64_t kHidden = 256;
 constexpr int64_t kInner = 512;
 constexpr int64_t kVocab = 64;
-
-/// Weights as the backend describes them, without a GPU: their addresses are not looked at.
-Weight weight_of(std::vector<CudaMatrix> parts) {
-  Weight weight;
-  weight.cols = parts.front().cols();
-  for (const CudaMatrix& part : parts) weight.rows += part.rows();
-  weight.storage = std::make_shared<const CudaWeight>(CudaWeight{std::move(parts)});
-  return weight;
-}
-
-CudaMatrix dense(int64_t rows, int64_t cols) {
-  MatrixView view;
-  view.rows = rows;
-  view.cols = cols;
-  return {std::make_shared<const device::PackedMatrix>(device::Buffer(), view, view,
-                                                       gpu::RowOrder::kNatural, cuda::Device(), 0)};
-}
-
-CudaMatrix packed(int64_t rows, int64_t cols, const WeightFormat& format = kAwq,
-                  gpu::RowOrder order = gpu::RowOrder::kNatural) {
-  const auto matrix = random_matrix(format, rows, cols, Contents::kReal, 1);
-  return {std::make_shared<const device::PackedMatrix>(device::Buffer(), matrix.view, matrix.view,
-                                                       *gpu::packed_format(matrix.view, order),
-                                                       cuda::Device(), 0)};
-}
 
 CudaMatrix packed_gate_up(const WeightFormat& format = kAwq) {
   return packed(2 * kInner, kHidden, format, gpu::RowOrder::kGateAboveUp);

@@ -61,6 +61,7 @@ std::string line(const ProgramProduct& product, const StepPlan& plan) {
     text += product.experts->stacked.order == Order::kRows ? ", gate and up" : ", down";
   if (product.first > 0) text += " from column " + std::to_string(product.first);
   if (product.norm != nullptr) text += ", normalises %" + std::to_string(product.x.value);
+  if (product.exchange > 0) text += ", sums over the ranks";
   if (product.residual != kNoValue) text += ", adds to %" + std::to_string(product.residual);
   return text + (product.result ? "\n" : ", the last of its program\n");
 }

@@ -56,6 +56,7 @@ class Binder {
       product.y = reinterpret_cast<uint16_t*>(at(p.y)) + p.first;
     }
     product.y_stride = cols;
+    product.exchange = p.exchange;
     product.result = result(p.result, p.first, cols);
     if (p.experts && p.experts->stacked.order == cuda::StackedExperts::Order::kRows) {
       product.experts = experts(*p.experts);
@@ -152,6 +153,7 @@ ProgramLimits StepPrograms::limits() {
   limits.bytes = kMemoryBytes - kTablesBegin;
   limits.kv_heads = kCounterBytes / (4 * int64_t{cuda::kStepTokens});
   limits.max_inputs = 8192;  // with more, launches are faster (docs/cuda_backend.md)
+  limits.max_summed = cuda::PeerLayout::kStepNumbers;
   return limits;
 }
 
@@ -195,6 +197,7 @@ Status StepPrograms::bind(const Schedule& schedule, const StepPlan& plan, const 
     tables_.push_back({begin, bytes.size()});
     append(bytes, weights);
     SUBBYTE_CHECK(partials_.grow(program->partial_bytes));
+    SUBBYTE_CHECK(cuda::load_step(program->layout.format(), number_));
   }
   if (bytes.size() <= written_.size() &&
       std::memcmp(bytes.data(), written_.data(), bytes.size()) == 0) {
@@ -231,6 +234,9 @@ Status StepPrograms::run(const ScheduledProgram& program, std::size_t index, con
   call.base_tag = base.tag;
   call.partials = reinterpret_cast<float*>(partials_.data());
   call.arrived_splits = reinterpret_cast<uint32_t*>(memory_.data());
+  call.peers = peers_;
+  call.base_round = rounds_;
+  rounds_ += program.exchanges;
   call.shared = program.layout.shared();
   return cuda::run_step(call, program.layout.format(), number_, device_, stream_);
 }

@@ -21,10 +21,11 @@ class StepPrograms {
   static constexpr int64_t kMemoryBytes = int64_t{3} << 20;
   static ProgramLimits limits();
 
-  /// `partials` is memory that attention of any kind works in; both must outlive this.
-  StepPrograms(const cuda::Device& device, cuda::Number number, CudaBuffer& partials,
-               cuda::Stream stream)
-      : device_(device), number_(number), partials_(partials), stream_(stream) {}
+  /// `partials` is memory that attention of any kind works in; both must outlive this. `peers`: of
+  /// this GPU, all of which run the same programs.
+  StepPrograms(const cuda::Device& device, cuda::Number number, const cuda::PeerGroup& peers,
+               CudaBuffer& partials, cuda::Stream stream)
+      : device_(device), number_(number), peers_(peers), partials_(partials), stream_(stream) {}
 
   /// Bytes that the partials of a step take at most.
   static int64_t partial_bytes(int64_t heads, int64_t kv_heads, int64_t head_dim);
@@ -34,7 +35,8 @@ class StepPrograms {
   int64_t device_bytes() const { return memory_.size(); }
 
   /// Before the programs of a step are run: writes their tables to the GPU, unless the same lie
-  /// there. Codes: as reserve().
+  /// there, and brings their kernels there, which may wait for what other ranks run then. Codes: as
+  /// reserve(), cuda.kernel.
   Status bind(const Schedule& schedule, const StepPlan& plan, const ValueSlots& slots,
               const SlotPointers& pointers, const CudaAttention& attention);
 
@@ -48,10 +50,12 @@ class StepPrograms {
 
   cuda::Device device_;
   cuda::Number number_;
+  cuda::PeerGroup peers_;
   CudaBuffer& partials_;
   cuda::Stream stream_;
   std::vector<Table> tables_;  // of the schedule that is bound
   cuda::StepTags tags_;
+  uint32_t rounds_ = 0;  // of what ranks have exchanged in programs
   // On the GPU: counters of splits, tagged floats, then the tables, as far as they were written.
   CudaBuffer memory_;
   std::vector<std::byte> written_;

@@ -60,7 +60,7 @@ CudaStepRunner::CudaStepRunner(const cuda::Device& device, cuda::Number number,
       moe_(device, number, options.batch_invariant, options.mxfp8_experts, stream),
       attention_(element(), step_, partials_, stream),
       delta_nets_(device, element(), step_, stream),
-      programs_(device, number, partials_, stream),
+      programs_(device, number, options.peers, partials_, stream),
       graphs_(stream) {}
 
 Status CudaStepRunner::check_operations(const StepPlan& plan) {
@@ -123,7 +123,7 @@ std::string CudaStepRunner::last_step() const {
   return graphs_.is_graph() ? "a graph" : "launches";
 }
 
-Status CudaStepRunner::prepare(const CudaCompiledStep& step, const Batch& batch) {
+Status CudaStepRunner::prepare(const CudaCompiledStep& step, const Batch& batch, bool by_programs) {
   compiled_ = &step;
   plan_ = &step.plan();
   slots_ = &step.slots();
@@ -132,7 +132,9 @@ Status CudaStepRunner::prepare(const CudaCompiledStep& step, const Batch& batch)
   num_programs_run_ = 0;
   graphs_.begin_without();
   choices_.begin(batch);
-  schedule_ = &schedule_of(step, batch);
+  schedule_ = by_programs                 ? &programs_of(step, batch)
+              : batch.observer != nullptr ? &step.observed()
+                                          : &step.launches();
   SUBBYTE_CHECK(step_.begin(
       batch, choices_.packet(),
       schedule_->launches_attention(*plan_) ? step.kinds() : std::vector<AttentionKind>()));
@@ -155,15 +157,20 @@ Status CudaStepRunner::launch(StepResults& results) {
   return {};
 }
 
-const Schedule& CudaStepRunner::schedule_of(const CudaCompiledStep& step, const Batch& batch) {
-  if (batch.observer != nullptr) return step.observed();
-  const auto tokens = std::ssize(batch.parts);
-  // The kernel of a step knows no other ranks, and does not round inputs of experts to MXFP8.
-  const bool is_small = has_single_tokens(batch) && tokens <= options_.step_kernel_tokens &&
-                        !options_.batch_invariant && !options_.mxfp8_experts &&
-                        options_.peers.ranks == 1;
-  if (!is_small) return step.launches();
-  return step.programs(tokens, attends(step, batch), device_);
+/// The kernel of a step does not round inputs of experts to MXFP8.
+bool CudaStepRunner::may_have_programs(const Batch& batch) const {
+  return batch.observer == nullptr && has_single_tokens(batch) &&
+         std::ssize(batch.parts) <= options_.step_kernel_tokens && !options_.batch_invariant &&
+         !options_.mxfp8_experts;
+}
+
+bool CudaStepRunner::has_programs(const CudaCompiledStep& step, const Batch& batch) const {
+  return programs_of(step, batch).has_programs();
+}
+
+const Schedule& CudaStepRunner::programs_of(const CudaCompiledStep& step,
+                                            const Batch& batch) const {
+  return step.programs(std::ssize(batch.parts), attends(step, batch), device_);
 }
 
 /// Whether the kernel of a step has the attention of the plan: over one group of the cache, in the

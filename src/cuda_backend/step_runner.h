@@ -92,9 +92,15 @@ class CudaStepRunner {
   /// The same of a plan with its weights.
   Status check(const StepPlan& plan) const;
 
+  /// Says whether a step may have programs, which follows from the batch and from options of all
+  /// ranks.
+  bool may_have_programs(const Batch& batch) const;
+  /// Says whether such a step has.
+  bool has_programs(const CudaCompiledStep& step, const Batch& batch) const;
+
   /// Takes memory for a step, which launch() enqueues afterwards: nothing waits for other ranks so
-  /// far. Codes: cuda.*.
-  Status prepare(const CudaCompiledStep& step, const Batch& batch);
+  /// far. `by_programs`: it has them, on all ranks. Codes: cuda.*.
+  Status prepare(const CudaCompiledStep& step, const Batch& batch, bool by_programs);
   /// `results` are where the operations of the step leave them. Codes: cuda.*.
   Status launch(StepResults& results);
 
@@ -114,7 +120,7 @@ class CudaStepRunner {
  private:
   /// Refuses what the ranks cannot exchange.
   Status check_exchange(const StepPlan& plan, const Op& op) const;
-  const Schedule& schedule_of(const CudaCompiledStep& step, const Batch& batch);
+  const Schedule& programs_of(const CudaCompiledStep& step, const Batch& batch) const;
   bool attends(const CudaCompiledStep& step, const Batch& batch) const;
   Status take_values();
   Status begin_graph(const CudaCompiledStep& step);

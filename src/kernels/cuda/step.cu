@@ -38,16 +38,29 @@ const void* find_kernel(const PackedFormat& format, Number number) {
   return nullptr;
 }
 
+Error no_kernel() {
+  return {"cuda.kernel", "step: no kernel for this format"};
+}
+
 Error failure(const char* what, cudaError_t error) {
   return {"cuda.launch", std::string(what) + ": " + cudaGetErrorString(error)};
 }
 
 }  // namespace
 
+Status load_step(const PackedFormat& format, Number number) {
+  const void* const kernel = find_kernel(format, number);
+  if (kernel == nullptr) return no_kernel();
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  if (error != cudaSuccess) return failure("step: kernel", error);
+  return {};
+}
+
 Status run_step(const StepProgram& program, const PackedFormat& format, Number number,
                 const Device& device, Stream stream) {
   const void* const kernel = find_kernel(format, number);
-  if (kernel == nullptr) return Error{"cuda.kernel", "step: no kernel for this format"};
+  if (kernel == nullptr) return no_kernel();
   cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                            program.shared.bytes);
   if (error != cudaSuccess) return failure("step: shared memory", error);

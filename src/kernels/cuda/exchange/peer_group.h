@@ -8,6 +8,8 @@
 //   words    [2][kWordCtas][rank][kCtaWords] words of 16 bytes: two times four bytes of numbers and
 //            the round that they are of
 //   parts    [2][kPartCtas][rank][kPartBytes]
+//   sums     [2][rank][kStepNumbers] words of 8 bytes, a number in f32 and the round that it is of:
+//            sums within the kernel of a step (step/peers.cuh), whose rounds the host counts
 //
 // A CTA of one rank exchanges with the CTA of the same index of the others. Rounds are counted in
 // that memory, so that a graph with such kernels can be replayed. A CTA writes words of round k
@@ -40,6 +42,7 @@ struct PeerLayout {
   static constexpr int kCtaWords = 2048;
   static constexpr int kPartCtas = 128;
   static constexpr int kPartBytes = 16 << 10;
+  static constexpr int kStepNumbers = 16 << 10;
   static constexpr int64_t kLost = 4 * (kWordCtas + kPartCtas);
   static constexpr int64_t kFlags = 4096;
   static constexpr int64_t kWords = 16 << 10;
@@ -54,7 +57,10 @@ struct PeerLayout {
     return words(0, 2 * kWordCtas, 0, ranks) +
            ((int64_t{phase} * kPartCtas + cta) * ranks + rank) * kPartBytes;
   }
-  SUBBYTE_HOST_DEVICE static int64_t bytes(int ranks) { return part(2, 0, 0, ranks); }
+  SUBBYTE_HOST_DEVICE static int64_t sums(uint32_t round, int rank, int ranks) {
+    return part(2, 0, 0, ranks) + 8 * (int64_t{round % 2} * ranks + rank) * kStepNumbers;
+  }
+  SUBBYTE_HOST_DEVICE static int64_t bytes(int ranks) { return sums(1, ranks, ranks); }
 };
 
 /// That memory of GPUs of this process, which may use each other's from then on.

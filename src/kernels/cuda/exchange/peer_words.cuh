@@ -2,6 +2,7 @@
 // What kernels of ranks say to each other: words with their round in them, and flags.
 
 #include "kernels/cuda/common/elements.cuh"
+#include "kernels/cuda/exchange/patience.cuh"
 #include "kernels/cuda/exchange/peer_group.h"
 
 namespace subbyte::cuda {
@@ -42,12 +43,6 @@ __device__ __forceinline__ uint32_t ld_acquire_sys(const uint32_t* from) {
   return value;
 }
 
-__device__ __forceinline__ uint64_t global_nanoseconds() {
-  uint64_t now;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-  return now;
-}
-
 /// The rounds of a CTA, and what it waits for.
 class PeerRounds {
  public:
@@ -61,28 +56,18 @@ class PeerRounds {
   /// The round that begins.
   __device__ uint32_t next() { return ++round_; }
 
-  /// Calls `arrived` until it returns true. Gives up after kPatience, and from then on at once, in
-  /// this kernel and in those after it.
+  /// Calls `arrived` until it returns true. Gives up when its patience ends, and from then on at
+  /// once, in this kernel and in those after it.
   template <class Arrived>
   __device__ void wait(Arrived arrived) {
-    uint64_t end = 0;
-    for (uint32_t polls = 1; !arrived() && !lost_; ++polls) {
-      if (polls % kPollsPerLook != 0) continue;
-      const uint64_t now = global_nanoseconds();
-      if (end == 0) end = now + kPatience;
-      if (now < end) continue;
-      *lost_word() = 1;
-      lost_ = true;
-    }
+    PeerPatience patience(lost_word());
+    while (!arrived() && !lost_) lost_ = patience.ends();
   }
 
   /// After a barrier since all threads have begun.
   __device__ void keep() const { counters_[counter_] = round_; }
 
  private:
-  static constexpr uint64_t kPatience = 8'000'000'000;  // nanoseconds
-  static constexpr uint32_t kPollsPerLook = 4096;
-
   __device__ volatile uint32_t* lost_word() const { return counters_ + PeerLayout::kLost / 4; }
 
   uint32_t* counters_;

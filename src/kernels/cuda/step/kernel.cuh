@@ -25,6 +25,7 @@
 #include "kernels/cuda/step/inputs.cuh"
 #include "kernels/cuda/step/integer_dot.cuh"
 #include "kernels/cuda/step/next_operation.cuh"
+#include "kernels/cuda/step/peers.cuh"
 #include "kernels/cuda/step/program.h"
 #include "kernels/cuda/step/regular_units.cuh"
 #include "kernels/cuda/step/ring.cuh"
@@ -324,6 +325,10 @@ class StepProducts {
       at = static_cast<int>(source_row(w.row_order, strip, row(), w.rows));
     }
     if (lane_ >= kStripRows || at >= outputs) return;
+    if (product.exchange != 0) {
+      value =
+          sum_over_ranks(p_.peers, p_.base_round + product.exchange, token * outputs + at, value);
+    }
     if (product.residual != nullptr) value += before;
     store_tagged(product.result, token, at, value);  // which others wait for
     if (product.residual != nullptr) {

@@ -19,6 +19,7 @@
 
 #include "kernels/cuda/common/arguments.h"
 #include "kernels/cuda/common/elements.h"
+#include "kernels/cuda/exchange/peer_group.h"
 #include "kernels/cuda/experts/route.h"
 
 namespace subbyte::cuda {
@@ -103,6 +104,9 @@ struct StepProduct {
   void* y;           // [m][y_stride], numbers; nullptr: not stored
   int64_t y_stride;
   StepResult result;  // y, or what the residual is then
+  /// Number of the sum over ranks that the result goes through (peers.cuh), before the residual is
+  /// added, from 1 on; 0: it is no part of a sum.
+  uint32_t exchange;
   WeightArguments weights;
   StepExperts experts;
 };
@@ -206,6 +210,8 @@ struct StepProgram {
   uint32_t base_tag;         // that all tags of the operations are counted from
   float* partials;           // of attention: [m][kv_heads][max_splits][q_per_kv][head_dim + 2]
   uint32_t* arrived_splits;  // [m][kv_heads], zero
+  PeerGroup peers;           // of ranks that have this program, too
+  uint32_t base_round;       // that exchanges of the operations are counted from
   StepShared shared;
 };
 
