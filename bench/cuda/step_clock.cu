@@ -46,6 +46,11 @@ __global__ void __launch_bounds__(kStepCtaThreads, 1)
 
 }  // namespace
 
+void load_step_with_clock() {
+  cudaFuncAttributes attributes;
+  must(cudaFuncGetAttributes(&attributes, step_with_clock), "kernel");
+}
+
 void run_step_with_clock(const StepProgram& program, int multiprocessors, uint64_t* times,
                          void* stream) {
   must(cudaFuncSetAttribute(step_with_clock, cudaFuncAttributeMaxDynamicSharedMemorySize,

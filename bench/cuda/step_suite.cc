@@ -4,7 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <barrier>
+#include <memory>
+#include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "bench/cuda/contents.h"
@@ -55,8 +59,9 @@ class Memory {
 /// The program of all layers, as cuda_backend/step_programs.cc makes it of a model.
 class Layers {
  public:
-  Layers(const StepSuite& suite, const cuda::Device& device)
+  Layers(const StepSuite& suite, const cuda::PeerGroup& peers, const cuda::Device& device)
       : s_(suite),
+        peers_(peers),
         qkv_rows_((s_.heads + 2 * s_.kv_heads) * s_.head_dim),
         layout_(std::in_place, device, s_.tokens),
         qkv_(format_of(kAwq, qkv_rows_, s_.hidden)),
@@ -112,9 +117,13 @@ class Layers {
     p.pages = pages_->as<int32_t>();
     p.partials = partials_.as<float>();
     p.arrived_splits = counters_.as<uint32_t>();
+    p.peers = peers_;
     p.shared = layout_->shared();
     return p;
   }
+
+  /// Sums over ranks of a program.
+  uint32_t exchanges() const { return exchanges_; }
 
   /// Before each run: the tags are those of the first one.
   void clear_words(cudaStream_t stream) const {
@@ -188,7 +197,10 @@ class Layers {
       p.activation = cuda::Activation::kSwiGLU;
       outputs /= 2;
     }
-    if (y == stream_.as<char>()) p.residual = stream_.as<float>();
+    if (y == stream_.as<char>()) {
+      p.residual = stream_.as<float>();
+      if (peers_.ranks > 1) p.exchange = ++exchanges_;
+    }
     SUBBYTE_TRY(p.result, result(y, outputs));
     operations_.push_back(operation);
     strips_.push_back(layout_->weights(format, p.weights));
@@ -217,13 +229,15 @@ class Layers {
     return {};
   }
 
-  const StepSuite& s_;
+  const StepSuite s_;
+  const cuda::PeerGroup peers_;
   const int64_t qkv_rows_;
   std::optional<cuda::StepLayout> layout_;
   cuda::PackedFormat qkv_, o_, gate_up_, down_;
   Memory stream_, numbers_, norm_, words_, cache_, counters_, partials_;
   std::optional<WeightsPool> weights_;
   int64_t layer_weight_bytes_ = 0;
+  uint32_t exchanges_ = 0;
   cuda::StepTensors tensors_{kWords};
   std::vector<cuda::StepOperation> operations_;
   std::vector<cuda::StepWeights> strips_;
@@ -270,51 +284,163 @@ void print_phases(const std::vector<uint64_t>& times, int operations) {
   }
 }
 
+/// The step of one rank, on the current device of its thread.
+class RankStep {
+ public:
+  RankStep(const StepSuite& suite, const cuda::PeerGroup& peers, const cuda::Device& device)
+      : device_(device), layers_(suite, peers, device_) {
+    must(cudaStreamCreate(&stream_), "stream");
+    must(cudaEventCreate(&begin_), "event");
+    must(cudaEventCreate(&end_), "event");
+  }
+
+  Status prepare() {
+    SUBBYTE_TRY(program_, layers_.program());
+    SUBBYTE_CHECK(cuda::load_step(layers_.format(), cuda::Number::kF16));
+    load_step_with_clock();
+    times_.emplace(count() * sizeof(uint64_t), true);
+    begin_run();
+    return {};
+  }
+
+  /// Nothing else is left to be done before a run.
+  void begin_run() {
+    program_.base_round = layers_.exchanges() * runs_++;
+    layers_.clear_words(stream_);
+    must(cudaStreamSynchronize(stream_), "words");
+  }
+
+  /// Milliseconds.
+  float run() {
+    must(cudaEventRecord(begin_, stream_), "event");
+    status_ = cuda::run_step(program_, layers_.format(), cuda::Number::kF16, device_, stream_);
+    must(cudaEventRecord(end_, stream_), "event");
+    must(cudaEventSynchronize(end_), "step");
+    float time = 0;
+    must(cudaEventElapsedTime(&time, begin_, end_), "event");
+    return time;
+  }
+
+  void run_with_clock() {
+    run_step_with_clock(program_, device_.multiprocessors, times_->as<uint64_t>(), stream_);
+    must(cudaStreamSynchronize(stream_), "step with a clock");
+  }
+
+  const Status& status() const { return status_; }
+  const Layers& layers() const { return layers_; }
+  const cuda::StepShared& shared() const { return program_.shared; }
+  std::vector<uint64_t> times() const {
+    std::vector<uint64_t> read(count());
+    must(cudaMemcpy(read.data(), times_->as<void>(), read.size() * 8, cudaMemcpyDeviceToHost),
+         "times");
+    return read;
+  }
+
+ private:
+  std::size_t count() const {
+    return static_cast<std::size_t>(device_.multiprocessors) * cuda::kStepWarps *
+           static_cast<std::size_t>(layers_.operations()) * cuda::kStepPhases;
+  }
+
+  const cuda::Device device_;
+  Layers layers_;
+  cuda::StepProgram program_ = {};
+  std::optional<Memory> times_;
+  Status status_;
+  uint32_t runs_ = 0;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t begin_ = nullptr;
+  cudaEvent_t end_ = nullptr;
+};
+
+/// The ranks, each on a thread and a GPU of its own.
+class Ranks {
+ public:
+  static Result<std::unique_ptr<Ranks>> connect(const StepSuite& suite) {
+    auto ranks = std::make_unique<Ranks>(suite);
+    if (suite.gpus == 1) return Result<std::unique_ptr<Ranks>>(std::move(ranks));
+    std::vector<int> devices(static_cast<std::size_t>(suite.gpus));
+    std::iota(devices.begin(), devices.end(), 0);
+    SUBBYTE_TRY(ranks->memory_, cuda::PeerMemory::connect(devices));
+    return Result<std::unique_ptr<Ranks>>(std::move(ranks));
+  }
+  explicit Ranks(const StepSuite& suite) : suite_(suite), steps_(suite.gpus) {}
+
+  /// Makes the steps and runs them, each time at once.
+  Status run() {
+    for (int rank = 0; rank < suite_.gpus; ++rank) {
+      must(cudaSetDevice(rank), "device");
+      SUBBYTE_TRY(const cuda::Device device, cuda::query_device(rank));
+      const cuda::PeerGroup peers = memory_ ? memory_->of_rank(rank) : cuda::PeerGroup();
+      steps_[rank] = std::make_unique<RankStep>(suite_.of_rank(), peers, device);
+      SUBBYTE_CHECK(steps_[rank]->prepare());
+    }
+    std::barrier<> all(suite_.gpus);
+    std::vector<std::thread> threads;
+    std::vector<std::vector<float>> times(steps_.size());
+    for (int rank = 0; rank < suite_.gpus; ++rank) {
+      threads.emplace_back([&, rank] { times[rank] = run_rank(rank, all); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const auto& step : steps_) SUBBYTE_CHECK(step->status());
+    for (int rank = 0; memory_ && rank < suite_.gpus; ++rank) {
+      SUBBYTE_CHECK(memory_->check(rank));
+    }
+    for (const std::vector<float>& of_rank : times) {
+      milliseconds_ = std::max<double>(milliseconds_, of_rank[of_rank.size() / 2]);
+    }
+    must(cudaSetDevice(0), "device");
+    return {};
+  }
+
+  double milliseconds() const { return milliseconds_; }  // of the slowest
+  const RankStep& first() const { return *steps_.front(); }
+
+ private:
+  std::vector<float> run_rank(int rank, std::barrier<>& all) const {
+    constexpr int kRuns = 9;
+    must(cudaSetDevice(rank), "device");
+    RankStep& step = *steps_[rank];
+    std::vector<float> times;
+    for (int i = 0; i < kRuns; ++i) {
+      step.begin_run();
+      all.arrive_and_wait();
+      times.push_back(step.run());
+    }
+    step.begin_run();
+    all.arrive_and_wait();
+    step.run_with_clock();
+    std::ranges::sort(times);
+    return times;
+  }
+
+  const StepSuite suite_;
+  std::unique_ptr<cuda::PeerMemory> memory_;
+  std::vector<std::unique_ptr<RankStep>> steps_;
+  double milliseconds_ = 0;
+};
+
 }  // namespace
 
 Status run_step_suite(const StepSuite& suite) {
-  SUBBYTE_TRY(const cuda::Device device, cuda::query_device(0));
-  if (!cuda::StepLayout::supports(suite.heads, suite.kv_heads, suite.head_dim) ||
-      suite.hidden < 8 || suite.intermediate < 8) {
+  const StepSuite own = suite.of_rank();
+  if (own.kv_heads < 1 || !cuda::StepLayout::supports(own.heads, own.kv_heads, own.head_dim) ||
+      suite.hidden < 8 || own.intermediate < 8) {
     return Error{"bench.step",
                  "expected sizes of 8 and more and heads that the kernel of a step "
                  "serves (at most 8 of queries for one of keys, 128 elements)"};
   }
-  Layers layers(suite, device);
-  SUBBYTE_TRY(const cuda::StepProgram program, layers.program());
-  cudaStream_t stream = nullptr;
-  must(cudaStreamCreate(&stream), "stream");
-  cudaEvent_t begin = nullptr;
-  cudaEvent_t end = nullptr;
-  must(cudaEventCreate(&begin), "event");
-  must(cudaEventCreate(&end), "event");
-  std::vector<float> milliseconds;
-  for (int i = 0; i < 9; ++i) {
-    layers.clear_words(stream);
-    must(cudaEventRecord(begin, stream), "event");
-    SUBBYTE_CHECK(cuda::run_step(program, layers.format(), cuda::Number::kF16, device, stream));
-    must(cudaEventRecord(end, stream), "event");
-    must(cudaEventSynchronize(end), "step");
-    float time = 0;
-    must(cudaEventElapsedTime(&time, begin, end), "event");
-    milliseconds.push_back(time);
-  }
-  std::ranges::sort(milliseconds);
-  const double us = 1e3 * milliseconds[milliseconds.size() / 2];
+  SUBBYTE_TRY(const std::unique_ptr<Ranks> ranks, Ranks::connect(suite));
+  SUBBYTE_CHECK(ranks->run());
+  const double us = 1e3 * ranks->milliseconds();
+  const RankStep& first = ranks->first();
   fmt::print(
-      "{} tokens, {} keys, {} layers: {:.1f} us a layer, {:.0f} GB/s, {} stages of {} bytes\n",
-      suite.tokens, suite.keys, suite.layers, us / suite.layers,
-      static_cast<double>(layers.weight_bytes()) / us / 1e3, program.shared.stages,
-      program.shared.stage_bytes);
-  const std::size_t count = static_cast<std::size_t>(device.multiprocessors) * cuda::kStepWarps *
-                            layers.operations() * cuda::kStepPhases;
-  const Memory times(count * sizeof(uint64_t), true);
-  layers.clear_words(stream);
-  run_step_with_clock(program, device.multiprocessors, times.as<uint64_t>(), stream);
-  must(cudaStreamSynchronize(stream), "step with a clock");
-  std::vector<uint64_t> read(count);
-  must(cudaMemcpy(read.data(), times.as<void>(), count * 8, cudaMemcpyDeviceToHost), "times");
-  print_phases(read, layers.operations());
+      "{} GPUs, {} tokens, {} keys, {} layers: {:.1f} us a layer, {:.0f} GB/s each, {} stages of "
+      "{} bytes\n",
+      suite.gpus, suite.tokens, suite.keys, suite.layers, us / suite.layers,
+      static_cast<double>(first.layers().weight_bytes()) / us / 1e3, first.shared().stages,
+      first.shared().stage_bytes);
+  print_phases(first.times(), first.layers().operations());
   return {};
 }
 

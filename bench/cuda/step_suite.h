@@ -16,10 +16,21 @@ struct StepSuite {
   int64_t head_dim = 128;
   int tokens = 1;
   int keys = 200;
+  int gpus = 1;  // ranks, each with a part of the heads and of the intermediate numbers
+
+  /// What one of the ranks has.
+  StepSuite of_rank() const {
+    StepSuite own = *this;
+    own.heads /= gpus;
+    own.kv_heads /= gpus;
+    own.intermediate /= gpus;
+    return own;
+  }
 };
 
-/// Prints the time of a layer, and what each operation spends it on. Codes: those of run_step();
-/// bench.step where the kernel does not serve these sizes.
+/// Prints the time of a layer, of ranks on the slowest, and what each operation spends it on, on
+/// the first. Codes: those of run_step() and PeerMemory::connect(); bench.step where the kernel
+/// does not serve these sizes.
 Status run_step_suite(const StepSuite& suite);
 
 }  // namespace subbyte::bench

@@ -155,6 +155,7 @@ void add_step_suite(app::Program& program) {
   sized(command, "--kv-heads", suite->kv_heads, "heads of keys and values");
   sized(command, "--head-dim", suite->head_dim, "width of a head");
   sized(command, "--tokens", suite->tokens, "single tokens of a step", 1, 8);
+  sized(command, "--gpus", suite->gpus, "GPUs among which each layer is divided", 1, 8);
   sized(command, "--keys", suite->keys, "keys of each", 1, 40000);
   command.run([suite]() -> Result<app::ExitCode> {
     SUBBYTE_CHECK(run_step_suite(*suite));
