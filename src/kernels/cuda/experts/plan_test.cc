@@ -48,6 +48,14 @@ TEST(ExpertTiles, are_enough_for_every_distribution_of_routes) {
   EXPECT_EQ(expert_tiles(8, {1, 1}).count, 1);
 }
 
+TEST(ExpertTiles, are_of_8_tokens_where_an_expert_has_few) {
+  EXPECT_EQ(expert_tiles(64, {128, 8}).kernel, KernelKind::kSmallM8);
+  EXPECT_EQ(expert_tiles(81, {128, 8}).kernel, KernelKind::kSmallM16);
+  EXPECT_EQ(expert_tiles(64, {32, 4}).kernel, KernelKind::kSmallM16);
+  EXPECT_EQ(expert_tiles(8, {1, 1}).kernel, KernelKind::kSmallM8);
+  EXPECT_EQ(expert_tiles(64, {128, 8, true}).kernel, KernelKind::kSmallM16);
+}
+
 std::vector<WeightFormat> formats() {
   using enum Format;
   return {{kE2M1, kE8M0, Zero::kNone, 32}, {kE2M1, kE4M3, Zero::kNone, 16},
