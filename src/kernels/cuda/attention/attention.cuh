@@ -60,6 +60,26 @@ struct SeenByAll {
   __device__ bool has(int key, int count) const { return key >= first && key + count - 1 <= last; }
 };
 
+/// Scores s, times `scale`, as cap * tanh(s / cap).
+template <int kTiles>
+__device__ void cap_scores(float (&scores)[kTiles][4], float scale, float cap) {
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) scores[j][e] = cap * tanhf(scores[j][e] * scale / cap);
+  }
+}
+
+/// What a lane has of the weights of the keys [16 j, 16 j + 16) is what mma takes from it.
+template <class Number, int kTiles>
+__device__ void pack_weights(uint32_t (&a)[4], const float (&weights)[kTiles][4], int j) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    a[2 * i] = Number::pack_x2(weights[2 * j + i][0], weights[2 * j + i][1]);
+    a[2 * i + 1] = Number::pack_x2(weights[2 * j + i][2], weights[2 * j + i][3]);
+  }
+}
+
 /// The softmax partials of 16 rows. A lane has rows g = lane / 4 and g + 8 and of these elements
 /// 8j + 2t and 8j + 2t + 1 (t = lane % 4).
 template <int kMaxDim>
@@ -73,6 +93,15 @@ struct SoftmaxPartials {
   template <int kTiles, bool kMasked>
   __device__ void update_softmax(float (&scores)[kTiles][4], const AttentionRow (&rows)[2], int key,
                                  float scale) {
+    float shrink[2];
+    weigh<kTiles, kMasked>(scores, rows, key, scale, shrink);
+    scale_values(shrink);
+  }
+
+  /// The same but for the values, which are to be scaled by `shrink`.
+  template <int kTiles, bool kMasked>
+  __device__ void weigh(float (&scores)[kTiles][4], const AttentionRow (&rows)[2], int key,
+                        float scale, float (&shrink)[2]) {
     const int t = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -91,14 +120,9 @@ struct SoftmaxPartials {
       most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
       most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
       const float base = most == -INFINITY ? 0 : most;
-      const float shrink = exp2f(largest[h] - base);
+      shrink[h] = exp2f(largest[h] - base);
       largest[h] = most;
-      sums[h] *= shrink;
-#pragma unroll
-      for (int j = 0; j < kMaxDim / 8; ++j) {
-        values[j][2 * h] *= shrink;
-        values[j][2 * h + 1] *= shrink;
-      }
+      sums[h] *= shrink[h];
 #pragma unroll
       for (int j = 0; j < kTiles; ++j) {
 #pragma unroll
@@ -107,6 +131,17 @@ struct SoftmaxPartials {
           score = exp2f(score - base);
           sums[h] += score;
         }
+      }
+    }
+  }
+
+  __device__ void scale_values(const float (&shrink)[2]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+#pragma unroll
+      for (int j = 0; j < kMaxDim / 8; ++j) {
+        values[j][2 * h] *= shrink[h];
+        values[j][2 * h + 1] *= shrink[h];
       }
     }
   }
@@ -144,7 +179,8 @@ __device__ void store_rows(const AttentionCall& a, const SoftmaxPartials<kMaxDim
     const WithSink sink(a, rows[h].head, partials.largest[h]);
     const float shrink = exp2f(partials.largest[h] - sink.largest);
     const float factor = shrink / (partials.sums[h] * shrink + sink.weight);
-    const int64_t at = (rows[h].token * a.heads + rows[h].head) * a.head_dim + part.first + 2 * t;
+    const int64_t at =
+        rows[h].token * a.y_stride() + rows[h].head * a.y_step() + part.first + 2 * t;
 #pragma unroll
     for (int n = 0; n < kMaxDim / 8; ++n) {
       if (8 * n >= part.dim) break;

@@ -27,6 +27,7 @@
 namespace subbyte::cuda {
 
 inline constexpr int kPromptRows = 64;
+inline constexpr int kExpandedRows = 128;  // of a task over expanded keys: two of kPromptRows
 inline constexpr int kSplitRows = 16;
 inline constexpr int kMaxSplits = 32;          // of the keys of a row
 inline constexpr int64_t kLeastSplit = 256;    // keys
@@ -85,6 +86,7 @@ struct AttentionLayers {
   int64_t window = 0;  // 0: none
   bool in_chunks = false;
   int64_t top = 0;  // keys that a token sees at most, as they were selected; 0: all
+  int64_t prompt_rows = kPromptRows;  // of a prompt task
   bool operator==(const AttentionLayers&) const = default;
 
   /// The first key that a token sees, cut to a multiple of `step`.
@@ -120,6 +122,20 @@ SUBBYTE_HOST_DEVICE constexpr int value_parts(int64_t head_dim) {
   return head_dim > kMaxValues ? 2 : 1;
 }
 
+/// Keys and values of every head, as they were made of latents (expansion.h), for attention of
+/// prompt tasks. `pages_begin` of a task is its first page of 128 positions.
+struct ExpandedKeys {
+  const void* keys = nullptr;    // [positions][kv_heads][key_dim], the first numbers of a key
+  const void* turned = nullptr;  // [positions][head_dim - key_dim], the others, of all heads
+  const void* values = nullptr;  // [positions][kv_heads][value_dim]
+  int64_t positions = 0;         // of whole pages
+  int32_t key_dim = 0;
+  int32_t value_dim = 0;
+  int32_t q_step = 0;    // numbers from a head of qkv to the next
+  int32_t y_step = 0;    // and of y
+  int64_t y_stride = 0;  // from a token to the next
+};
+
 struct AttentionCall {
   const void* qkv = nullptr;  // [tokens][qkv_stride]
   void* y = nullptr;          // [tokens][heads * value_dim()]
@@ -139,6 +155,7 @@ struct AttentionCall {
   const float* selected = nullptr;  // [tokens][top] positions, or nullptr; of latents alone
   int32_t top = 0;
   KvLayer cache = {};                     // f16, bf16 or e4m3
+  ExpandedKeys expanded = {};             // instead of it, in f16 or bf16 as cache.element says
   float* partials = nullptr;              // attention_partial_floats() for each one
   const AttentionTask* prompt = nullptr;  // in device memory
   const AttentionTask* split = nullptr;
@@ -146,12 +163,19 @@ struct AttentionCall {
   int64_t num_prompt = 0;
   std::span<const AttentionSlice> slices;  // in host memory; not read by kernels
 
+  SUBBYTE_HOST_DEVICE bool is_expanded() const { return expanded.keys != nullptr; }
   SUBBYTE_HOST_DEVICE int value_dim() const {
+    if (is_expanded()) return expanded.value_dim;
     return values_in_keys > 0 ? values_in_keys : head_dim;
+  }
+  SUBBYTE_HOST_DEVICE int q_step() const { return is_expanded() ? expanded.q_step : head_dim; }
+  SUBBYTE_HOST_DEVICE int y_step() const { return is_expanded() ? expanded.y_step : value_dim(); }
+  SUBBYTE_HOST_DEVICE int64_t y_stride() const {
+    return is_expanded() ? expanded.y_stride : int64_t{heads} * value_dim();
   }
   /// CTAs that have values of a head.
   SUBBYTE_HOST_DEVICE int value_parts() const {
-    return values_in_keys > 0 ? 1 : cuda::value_parts(head_dim);
+    return values_in_keys > 0 || is_expanded() ? 1 : cuda::value_parts(head_dim);
   }
 };
 

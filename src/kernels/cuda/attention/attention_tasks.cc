@@ -68,7 +68,7 @@ void add_part(AttentionTasks& tasks, const AttentionPart& part, const AttentionL
   const int64_t q_per_kv = layers.q_per_kv;
   const int64_t rows = part.num_tokens * q_per_kv;
   const bool splits = is_split(part, q_per_kv);
-  const int64_t step = splits ? kSplitRows : kPromptRows;
+  const int64_t step = splits ? kSplitRows : layers.prompt_rows;
   for (int64_t row = 0; row < rows; row += step) {
     const int64_t last_token = std::min(row + step, rows) - 1;
     const int64_t end = part.position + last_token / q_per_kv + 1;

@@ -17,11 +17,16 @@
 
 namespace subbyte::cuda {
 
+/// Values of a head of keys of the cache that a CTA has.
+__host__ __device__ constexpr int values_beside(int head_dim) {
+  return head_dim / value_parts(head_dim);
+}
+
 /// What a warp has of a tile: its own rows and all keys, or all rows and every fourth 16 keys.
-template <bool kIsSplit, int kMaxDim>
+template <bool kIsSplit, int kMaxDim, int kMaxValue = values_beside(kMaxDim)>
 struct AttentionTile {
   static constexpr int kRows = kIsSplit ? kSplitRows : kPromptRows;
-  static constexpr int kKeys = kIsSplit || kMaxDim <= 128 ? 64 : 32;  // in one page
+  static constexpr int kKeys = kIsSplit || kMaxValue <= 128 ? 64 : 32;  // in one page
   static constexpr int kKeysOfWarp = kIsSplit ? kKeys / kAttentionWarps : kKeys;
   static constexpr int kStages = !kIsSplit ? 2 : kMaxDim <= 128 ? 3 : kMaxDim <= 256 ? 2 : 1;
   static constexpr int kParts = value_parts(kMaxDim);  // of values, each of a CTA
@@ -46,6 +51,15 @@ template <class Number_>
 struct NumberCache {
   using Number = Number_;
   static constexpr bool kHasScales = false;
+  static constexpr bool kIsExpanded = false;
+};
+
+/// Keys and values that were made of latents.
+template <class Number_>
+struct MadeKeys {
+  using Number = Number_;
+  static constexpr bool kHasScales = false;
+  static constexpr bool kIsExpanded = true;
 };
 
 /// A cache in e4m3, of whose codes mma reads numbers.
@@ -53,6 +67,7 @@ template <class Number_>
 struct E4m3Cache {
   using Number = Number_;
   static constexpr bool kHasScales = true;
+  static constexpr bool kIsExpanded = false;
 };
 
 /// Bytes of a stage of e4m3: codes of keys and values, then their scales.
@@ -60,10 +75,9 @@ __host__ __device__ constexpr int e4m3_stage_bytes(int keys, int head_dim, int v
   return keys * (head_dim + values + 2);
 }
 
-template <class Cache, bool kIsSplit, int kMaxDim>
-__host__ __device__ constexpr int attention_shared_bytes(int head_dim) {
-  using Tile = AttentionTile<kIsSplit, kMaxDim>;
-  const int values = head_dim / Tile::kParts;
+template <class Cache, bool kIsSplit, int kMaxDim, int kMaxValue = values_beside(kMaxDim)>
+__host__ __device__ constexpr int attention_shared_bytes(int head_dim, int values) {
+  using Tile = AttentionTile<kIsSplit, kMaxDim, kMaxValue>;
   const int row = row_stride(head_dim) * 2;
   const int tile = Tile::kKeys * (row + row_stride(values) * 2);
   if (!Cache::kHasScales) return Tile::kRows * row + Tile::kStages * tile;
@@ -80,7 +94,7 @@ __device__ void copy_queries(uint32_t to, const AttentionCall& a, const Attentio
   for (int i = threadIdx.x; i < kRows * eights; i += kThreads) {
     const AttentionRow row(a, task, i / eights);
     const int col = i % eights * 8;
-    const int64_t at = row.exists ? row.token * a.qkv_stride + row.head * head_dim + col : 0;
+    const int64_t at = row.exists ? row.token * a.qkv_stride + row.head * a.q_step() + col : 0;
     const uint32_t address = to + (i / eights * row_stride(head_dim) + col) * 2;
     if ((a.element == Element::kF16) == Number::kIsF16) {
       cp_async_zfill<16>(address, static_cast<const uint16_t*>(a.qkv) + at, row.exists);
@@ -114,20 +128,20 @@ __device__ __forceinline__ uint32_t unpack_e4m3(uint32_t high) {
 }
 
 /// Keys and values on their way to shared memory, tile after tile.
-template <class Cache, bool kIsSplit, int kMaxDim>
+template <class Cache, bool kIsSplit, int kMaxDim, int kMaxValue>
 class KeyTiles {
  public:
-  using Tile = AttentionTile<kIsSplit, kMaxDim>;
+  using Tile = AttentionTile<kIsSplit, kMaxDim, kMaxValue>;
   static constexpr int kKeys = Tile::kKeys;
   static constexpr int kStages = Tile::kStages;
 
-  /// `shared` is where the tiles begin.
-  __device__ KeyTiles(const AttentionCall& a, const AttentionTask& task, int head_dim,
+  /// `shared` is where the tiles begin; `values` of a row are this CTA's.
+  __device__ KeyTiles(const AttentionCall& a, const AttentionTask& task, int head_dim, int values,
                       uint32_t shared)
       : a_(a),
         task_(task),
         head_dim_(head_dim),
-        values_(head_dim / Tile::kParts),
+        values_(values),
         first_value_(static_cast<int>(blockIdx.z) * values_),
         tile_(shared),
         stages_(Cache::kHasScales ? shared + tile_bytes() : shared),
@@ -140,6 +154,8 @@ class KeyTiles {
     if (next_ < task_.end) {
       if constexpr (Cache::kHasScales) {
         copy_codes(stages_ + to_ * stage_bytes());
+      } else if constexpr (Cache::kIsExpanded) {
+        copy_expanded(stages_ + to_ * stage_bytes());
       } else {
         copy_numbers(stages_ + to_ * stage_bytes());
       }
@@ -200,6 +216,30 @@ class KeyTiles {
       cp_async_zfill<16>(at + kKeys * stride * 2, keys + a_.cache.run_bytes + i * 16, there);
     }
     if constexpr (Tile::kParts > 1) copy_values(to + value_offset(), keys + a_.cache.run_bytes);
+  }
+
+  /// Of the first numbers of keys, of their others, and of values.
+  __device__ void copy_expanded(uint32_t to) {
+    const ExpandedKeys& e = a_.expanded;
+    const int key_stride = row_stride(head_dim_);
+    const int head = static_cast<int>(blockIdx.y);
+    copy_rows(to, key_stride, e.keys, a_.kv_heads, head, e.key_dim);
+    copy_rows(to + e.key_dim * 2, key_stride, e.turned, 1, 0, head_dim_ - e.key_dim);
+    copy_rows(to + value_offset(), row_stride(values_), e.values, a_.kv_heads, head, values_);
+  }
+
+  /// Of the next kKeys positions, of [positions][heads][cols].
+  __device__ void copy_rows(uint32_t to, int stride, const void* from, int heads, int head,
+                            int cols) {
+    const int64_t first = int64_t{task_.pages_begin} * kPagePositions + next_;
+    const int eights = cols / 8;
+    for (int i = threadIdx.x; i < kKeys * eights; i += kAttentionThreads) {
+      const int row = i / eights;
+      const int col = i % eights * 8;
+      const int64_t at = ((first + row) * heads + head) * cols + col;
+      cp_async_zfill<16>(to + (row * stride + col) * 2, static_cast<const uint16_t*>(from) + at,
+                         is_there(next_ + row));
+    }
   }
 
   __device__ void copy_values(uint32_t to, const std::byte* from) {
