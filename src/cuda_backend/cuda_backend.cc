@@ -50,13 +50,15 @@ struct GroupPart {
   std::unique_ptr<Exchange> ranks;
 };
 
-/// Whether all ranks have something; not where one of them is lost, which the next exchange tells.
-bool all_have(Exchange& ranks, bool mine) {
-  const std::array<std::byte, 1> own = {std::byte{mine}};
-  std::array<std::byte, cuda::PeerGroup::kMaxRanks> all = {};
+/// Whether all ranks have programs with as many sums; not where one of them is lost, which the next
+/// exchange tells. -1: this one has none.
+bool have_the_same(Exchange& ranks, int64_t sums) {
+  std::array<int64_t, cuda::PeerGroup::kMaxRanks> all = {};
   const auto of_ranks = std::span(all).first(static_cast<std::size_t>(ranks.size()));
-  if (!ranks.all_gather(own, of_ranks).ok()) return false;
-  return std::ranges::all_of(of_ranks, [](std::byte one) { return one != std::byte{0}; });
+  const std::array<int64_t, 1> own = {sums};
+  const Status told =
+      ranks.all_gather(std::as_bytes(std::span(own)), std::as_writable_bytes(of_ranks));
+  return told.ok() && sums >= 0 && std::ranges::count(of_ranks, sums) == ranks.size();
 }
 
 class CudaBackend : public Backend {
@@ -221,12 +223,12 @@ class CudaBackend : public Backend {
     const auto& compiled = static_cast<const CudaCompiledStep&>(step);
     bool by_programs = runner_.may_have_programs(batch);
     if (by_programs && ranks_ != nullptr) {
-      bool has_programs = false;
+      int64_t sums = -1;
       go_on([&] {
-        has_programs = runner_.has_programs(compiled, batch);
+        sums = runner_.exchanges_of_programs(compiled, batch);
         return Status();
       });
-      by_programs = all_have(*ranks_, has_programs);
+      by_programs = have_the_same(*ranks_, sums);
     }
     go_on([&] { return runner_.prepare(compiled, batch, by_programs); });
     // What is launched waits for the other ranks: all are ready for it, or none begins.

@@ -103,6 +103,8 @@ TEST(RankPrograms, products_sum_over_the_ranks_what_they_add) {
 TEST(RankPrograms, sums_are_numbered_in_their_program) {
   const StepPlan plan = RankLayers().plan();
   const Schedule schedule = schedule_programs(plan, assign_slots(plan), 1, true, {}, kLimits);
+  EXPECT_EQ(schedule.exchanges(), 3);
+  EXPECT_EQ(schedule_launches(plan, true).exchanges(), -1);
   std::vector<uint32_t> exchanges;
   for (const MachineOp& item : schedule.items) {
     const auto* const program = std::get_if<ScheduledProgram>(&item);

@@ -11,6 +11,15 @@ bool Schedule::has_programs() const {
       items, [](const auto& item) { return std::holds_alternative<ScheduledProgram>(item); });
 }
 
+int64_t Schedule::exchanges() const {
+  int64_t exchanges = has_programs() ? 0 : -1;
+  for (const MachineOp& item : items) {
+    const auto* const program = std::get_if<ScheduledProgram>(&item);
+    if (program != nullptr) exchanges += program->exchanges;
+  }
+  return exchanges;
+}
+
 namespace {
 
 /// Says whether an operation of these kinds is launched by itself.

@@ -170,6 +170,8 @@ struct Schedule {
   std::vector<MachineOp> items;
 
   bool has_programs() const;
+  /// Sums over ranks that programs have; -1: there are no programs.
+  int64_t exchanges() const;
   /// Says whether an attention of `plan` is launched by itself, which needs tasks then.
   bool launches_attention(const StepPlan& plan) const;
 };

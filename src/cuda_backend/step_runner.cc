@@ -164,8 +164,9 @@ bool CudaStepRunner::may_have_programs(const Batch& batch) const {
          !options_.mxfp8_experts;
 }
 
-bool CudaStepRunner::has_programs(const CudaCompiledStep& step, const Batch& batch) const {
-  return programs_of(step, batch).has_programs();
+int64_t CudaStepRunner::exchanges_of_programs(const CudaCompiledStep& step,
+                                              const Batch& batch) const {
+  return programs_of(step, batch).exchanges();
 }
 
 const Schedule& CudaStepRunner::programs_of(const CudaCompiledStep& step,

@@ -95,8 +95,8 @@ class CudaStepRunner {
   /// Says whether a step may have programs, which follows from the batch and from options of all
   /// ranks.
   bool may_have_programs(const Batch& batch) const;
-  /// Says whether such a step has.
-  bool has_programs(const CudaCompiledStep& step, const Batch& batch) const;
+  /// Counts the sums over ranks of such a step, as Schedule::exchanges().
+  int64_t exchanges_of_programs(const CudaCompiledStep& step, const Batch& batch) const;
 
   /// Takes memory for a step, which launch() enqueues afterwards: nothing waits for other ranks so
   /// far. `by_programs`: it has them, on all ranks. Codes: cuda.*.
