@@ -24,18 +24,41 @@ int64_t rows_at_a_time(int64_t tokens, int64_t positions) {
 
 }  // namespace
 
-AttentionKind kind_of(const AttendOp& op) {
+cuda::ExpandedSizes expanded_sizes(const LatentSizes& latent, bool are_16bit) {
+  const cuda::ExpandedSizes sizes = {latent.heads, latent.rank,  latent.turning,
+                                     latent.nope,  latent.value, latent.top};
+  return are_16bit && sizes.is_supported() ? sizes : cuda::ExpandedSizes();
+}
+
+bool has_16bit_latents(const StepPlan& plan) {
+  const auto is_wide = [](const Weight& weight) {
+    if (weight.storage == nullptr) return false;
+    return !is_one_dense(weight) ||
+           cuda_weight(weight).parts.front().weights->element() == Element::kF32;
+  };
+  return std::ranges::none_of(plan.ops, [&](const Op& op) {
+    const auto* const attend = std::get_if<AttendOp>(&op.what);
+    return attend != nullptr && attend->latent.heads > 0 &&
+           (is_wide(attend->latent_keys) || is_wide(attend->latent_values));
+  });
+}
+
+AttentionKind kind_of(const AttendOp& op, bool are_16bit) {
   const AttentionShape& shape = op.shape;
-  return {op.cache.group,
-          {shape.heads / shape.kv_heads, shape.kv_heads, shape.window, shape.in_chunks, shape.top}};
+  AttentionKind kind = {
+      op.cache.group,
+      {shape.heads / shape.kv_heads, shape.kv_heads, shape.window, shape.in_chunks, shape.top}};
+  kind.latents = expanded_sizes(op.latent, are_16bit);
+  return kind;
 }
 
 std::vector<AttentionKind> attention_kinds(const StepPlan& plan) {
+  const bool are_16bit = has_16bit_latents(plan);
   std::vector<AttentionKind> kinds;
   for (const Op& op : plan.ops) {
     const auto* const attend = std::get_if<AttendOp>(&op.what);
     if (attend == nullptr) continue;
-    const AttentionKind kind = kind_of(*attend);
+    const AttentionKind kind = kind_of(*attend, are_16bit);
     if (std::ranges::find(kinds, kind) == kinds.end()) kinds.push_back(kind);
   }
   return kinds;
@@ -160,10 +183,10 @@ Status CudaAttention::select(const SelectOp& op, float* y, const CudaRows& q,
   return {};
 }
 
-Status CudaAttention::attend(const AttendOp& op, const CudaRows& y, const CudaRows& qkv,
-                             const float* selected) {
+Status CudaAttention::attend(const AttendOp& op, const AttentionKind& kind, const CudaRows& y,
+                             const CudaRows& qkv, const float* selected) {
   const AttentionShape& shape = op.shape;
-  const StepTasks& tasks = step_.tasks(kind_of(op));
+  const StepTasks& tasks = step_.tasks(kind);
   SUBBYTE_CHECK(partials_.grow(tasks.num_partials * 4 *
                                cuda::attention_partial_floats(shape.kv_heads, shape.value_dim())));
   cuda::AttentionCall call;
@@ -191,6 +214,31 @@ Status CudaAttention::attend(const AttendOp& op, const CudaRows& y, const CudaRo
   call.num_prompt = tasks.num_prompt;
   call.slices = tasks.slices;
   cuda::run_attention(call, stream_);
+  if (tasks.expansion.num_tasks == 0) return {};
+  return attend_expanded(op, tasks, call, qkv.rows);
+}
+
+Status CudaAttention::attend_expanded(const AttendOp& op, const StepTasks& tasks,
+                                      const cuda::AttentionCall& attention, int64_t num_tokens) {
+  const StepExpansion& expansion = tasks.expansion;
+  cuda::ExpansionCall call;
+  call.attention = attention;
+  call.attention.prompt = expansion.tasks;
+  call.attention.num_prompt = expansion.num_tasks;
+  call.sizes = tasks.kind.latents;
+  call.num_tokens = num_tokens;
+  call.pages = expansion.pages;
+  call.num_pages = expansion.num_pages;
+  SUBBYTE_CHECK(expansion_.grow(call.sizes.most_bytes(call.num_pages * kPagePositions)));
+  call.memory = expansion_.data();
+  call.has_wgmma = step_.gpu().has_wgmma;
+  const device::PackedMatrix& keys = *cuda_weight(op.latent_keys).parts.front().weights;
+  const device::PackedMatrix& values = *cuda_weight(op.latent_values).parts.front().weights;
+  call.keys = keys.memory().data();
+  call.keys_element = keys.element();
+  call.values = values.memory().data();
+  call.values_element = values.element();
+  cuda::run_expanded_attention(call, stream_);
   return {};
 }
 

@@ -8,15 +8,26 @@
 
 namespace subbyte {
 
-AttentionKind kind_of(const AttendOp& op);
+/// Sizes of latents whose matrices have 16 bits, if they may be expanded, else none.
+cuda::ExpandedSizes expanded_sizes(const LatentSizes& latent, bool are_16bit);
+/// Says whether all matrices of latents of a plan have 16 bits, or their weights are not there.
+bool has_16bit_latents(const StepPlan& plan);
+
+AttentionKind kind_of(const AttendOp& op, bool are_16bit);
 /// Those of a plan, each once.
 std::vector<AttentionKind> attention_kinds(const StepPlan& plan);
 
 class CudaAttention {
  public:
-  /// All must outlive it. `partials`: memory of attention of any kind.
-  CudaAttention(Element element, CudaStep& step, CudaBuffer& partials, cuda::Stream stream)
-      : element_(element), step_(step), partials_(partials), stream_(stream) {}
+  /// All must outlive it. `partials`: memory of attention of any kind; `expansion`: of what is made
+  /// of latents.
+  CudaAttention(Element element, CudaStep& step, CudaBuffer& partials, CudaBuffer& expansion,
+                cuda::Stream stream)
+      : element_(element),
+        step_(step),
+        partials_(partials),
+        expansion_(expansion),
+        stream_(stream) {}
 
   /// cos and sin [rows][half] of each row. Codes: cuda.memory, cuda.copy.
   Status find_angles(float* cos, float* sin, const Rope& rope);
@@ -32,7 +43,8 @@ class CudaAttention {
   /// cuda.memory, cuda.copy.
   void rotate(const RotateOp& op, const CudaRows& qkv, const float* cos, const float* sin,
               int64_t turning);
-  Status attend(const AttendOp& op, const CudaRows& y, const CudaRows& qkv, const float* selected);
+  Status attend(const AttendOp& op, const AttentionKind& kind, const CudaRows& y,
+                const CudaRows& qkv, const float* selected);
   /// SelectOp. Codes: cuda.memory.
   Status select(const SelectOp& op, float* y, const CudaRows& q, const float* weights);
   /// Bytes that are enough for it, of a step of at most so many tokens, where page tables have at
@@ -42,11 +54,14 @@ class CudaAttention {
  private:
   void rotate_latent(const RotateOp& op, const CudaRows& qkv, const float* cos, const float* sin,
                      int64_t turning);
+  Status attend_expanded(const AttendOp& op, const StepTasks& tasks,
+                         const cuda::AttentionCall& attention, int64_t num_tokens);
   KvLayer cache(const CacheSlot& slot) const;
 
   Element element_;
   CudaStep& step_;
   CudaBuffer& partials_;
+  CudaBuffer& expansion_;
   cuda::Stream stream_;
 };
 

@@ -13,7 +13,8 @@ Status CudaStepRunner::launch(const RotateOp& op) {
 
 Status CudaStepRunner::launch(const AttendOp& op) {
   const float* const selected = op.selected == kNoValue ? nullptr : floats(op.selected);
-  return attention_.attend(op, activations(op.y), activations(op.qkv), selected);
+  const AttentionKind kind = kind_of(op, compiled_->has_16bit_latents());
+  return attention_.attend(op, kind, activations(op.y), activations(op.qkv), selected);
 }
 
 Status CudaStepRunner::launch(const SelectOp& op) {

@@ -42,12 +42,21 @@ SplitTasks max_splits(const cuda::AttentionLayers& layers, const StepSize& size,
   return {tiles, tiles * cuda::kMaxSplits};
 }
 
-/// Tasks of prompts, of split keys and of their merges.
-int64_t task_bytes(const cuda::AttentionLayers& layers, const StepSize& size,
-                   const SplitTasks& split) {
-  const int64_t prompt = up(size.tokens * layers.q_per_kv, kPromptRows) + size.sequences;
+/// Pages of all sequences.
+int64_t max_pages(const StepSize& size) {
+  return up(size.positions, kPagePositions) + size.sequences;
+}
+
+/// Tasks of prompts, of split keys and of their merges, and pages of latents that are expanded.
+int64_t task_bytes(const AttentionKind& kind, const StepSize& size, const SplitTasks& split) {
+  const int64_t prompt = up(size.tokens * kind.layers.q_per_kv, kPromptRows) + size.sequences;
+  const int64_t of_expanded =
+      kind.latents.heads == 0
+          ? 0
+          : max_pages(size) * static_cast<int64_t>(sizeof(cuda::ExpandedPage)) + kAlignment;
   return (prompt + up(9 * (split.splits + split.merges), 8)) *
-         static_cast<int64_t>(sizeof(cuda::AttentionTask));
+             static_cast<int64_t>(sizeof(cuda::AttentionTask)) +
+         of_expanded;
 }
 
 /// Choices with all that they may have: penalties, biases, and all positions as history, in a
@@ -108,7 +117,8 @@ int64_t partial_bytes(const Op& op, const StepSize& size, const StepRunnerOption
   const auto* const attend = std::get_if<AttendOp>(&op.what);
   if (attend == nullptr) return 0;
   const AttentionShape& shape = attend->shape;
-  const SplitTasks split = max_splits(kind_of(*attend).layers, size, options.batch_invariant);
+  const SplitTasks split =
+      max_splits(kind_of(*attend, false).layers, size, options.batch_invariant);
   const int64_t partials = std::min(split.splits, cuda::kMaxPartials) * 4 *
                            cuda::attention_partial_floats(shape.kv_heads, shape.value_dim());
   if (shape.values_in_keys > 0) return partials;  // which programs do not have
@@ -141,7 +151,10 @@ CudaWorkspace CudaStepRunner::workspace(const StepPlan& plan, const StepSize& si
   }
   for (const AttentionKind& kind : attention_kinds(plan)) {
     const SplitTasks split = max_splits(kind.layers, size, options_.batch_invariant);
-    workspace.tensors += task_bytes(kind.layers, size, split) + 3 * kAlignment;
+    workspace.tensors += task_bytes(kind, size, split) + 4 * kAlignment;
+    if (kind.latents.heads == 0 || options_.batch_invariant) continue;
+    workspace.expansion =
+        std::max(workspace.expansion, kind.latents.most_bytes(max_pages(size) * kPagePositions));
   }
   for (const Op& op : plan.ops) {
     workspace.partials = std::max(workspace.partials, partial_bytes(op, size, options_));

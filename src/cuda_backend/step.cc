@@ -87,12 +87,17 @@ struct GroupOfBatch {
 
 /// The tasks of a kind of attention, and where they lie in a packet.
 struct PlacedTasks {
-  PlacedTasks(const AttentionKind& of_kind, cuda::AttentionTasks of_step, Packet& packet)
+  PlacedTasks(const AttentionKind& of_kind, cuda::AttentionTasks of_step,
+              cuda::ExpandedParts of_prompts, Packet& packet)
       : kind(of_kind),
         tasks(std::move(of_step)),
+        prompts(std::move(of_prompts)),
+        expanded(cuda::expanded_tasks(prompts, kind.latents).prompt),
         prompt_at(packet.add(tasks.prompt)),
         split_at(packet.add(tasks.split)),
-        merge_at(packet.add(tasks.merge)) {}
+        merge_at(packet.add(tasks.merge)),
+        expanded_at(packet.add(expanded)),
+        pages_at(packet.add(prompts.pages)) {}
 
   StepTasks in(const std::byte* memory) && {
     return {kind,
@@ -101,7 +106,10 @@ struct PlacedTasks {
             array_at<cuda::MergeTask>(memory, merge_at),
             std::ssize(tasks.prompt),
             std::move(tasks.slices),
-            tasks.num_partials};
+            tasks.num_partials,
+            {array_at<cuda::AttentionTask>(memory, expanded_at),
+             array_at<cuda::ExpandedPage>(memory, pages_at), std::ssize(expanded),
+             std::ssize(prompts.pages), std::move(prompts.rows)}};
   }
 
   void add_to(StepShapeKey& key) const {
@@ -113,7 +121,9 @@ struct PlacedTasks {
 
   AttentionKind kind;
   cuda::AttentionTasks tasks;
-  std::size_t prompt_at, split_at, merge_at;
+  cuda::ExpandedParts prompts;
+  std::vector<cuda::AttentionTask> expanded;
+  std::size_t prompt_at, split_at, merge_at, expanded_at, pages_at;
 };
 
 bool has_single_tokens(std::span<const cuda::AttentionPart> parts) {
@@ -186,8 +196,12 @@ Status CudaStep::begin(const Batch& batch, std::span<const std::byte> choices,
   const std::size_t choices_at = packet.add(choices);
   std::vector<PlacedTasks> placed;
   for (const AttentionKind& kind : kinds) {
-    const std::vector<cuda::AttentionPart>& parts = groups[kind.group].parts;
-    placed.emplace_back(kind, divide(parts, kind.layers), packet).add_to(shape_key_);
+    const GroupOfBatch& group = groups[kind.group];
+    const bool may_expand = !batch_invariant_ && batch.observer == nullptr;
+    cuda::ExpandedParts parts = cuda::expanded_parts(
+        group.parts, may_expand ? kind.latents : cuda::ExpandedSizes(), group.pages, gpu_);
+    cuda::AttentionTasks tasks = divide(parts.cached, kind.layers);
+    placed.emplace_back(kind, std::move(tasks), std::move(parts), packet).add_to(shape_key_);
   }
   SUBBYTE_TRY(const std::byte* const memory, upload(packet.bytes()));
   tokens_ = array_at<int32_t>(memory, tokens_at);
@@ -221,6 +235,13 @@ const cuda::RowPlace* CudaStep::positions() const {
 
 const StepTasks& CudaStep::tasks(const AttentionKind& kind) const {
   return *std::ranges::find(tasks_, kind, &StepTasks::kind);
+}
+
+std::vector<cuda::ExpandedRows> CudaStep::expanded_rows(const cuda::ExpandedSizes& latents) const {
+  const auto known = std::ranges::find_if(
+      tasks_, [&](const StepTasks& tasks) { return tasks.kind.latents == latents; });
+  if (latents.heads > 0 && known != tasks_.end()) return known->expansion.rows;
+  return {{.first = 0, .count = num_tokens_, .are_expanded = false}};
 }
 
 Result<const double*> CudaStep::frequencies(std::span<const double> inv_freq) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cuda_backend/device_memory.h"
-#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/expansion.h"
 #include "kernels/cuda/common/elements.h"
 #include "ops/batch.h"
 
@@ -35,8 +35,18 @@ class StepBuffers {
 struct AttentionKind {
   int32_t group = 0;
   cuda::AttentionLayers layers;
+  cuda::ExpandedSizes latents = {};  // that may be expanded
 
   bool operator==(const AttentionKind&) const = default;
+};
+
+/// Prompts of a step whose latents are expanded.
+struct StepExpansion {
+  const cuda::AttentionTask* tasks = nullptr;
+  const cuda::ExpandedPage* pages = nullptr;
+  int64_t num_tasks = 0;
+  int64_t num_pages = 0;
+  std::vector<cuda::ExpandedRows> rows;  // of all parts
 };
 
 /// Where attention of one kind reads what its kernels do.
@@ -48,6 +58,7 @@ struct StepTasks {
   int64_t num_prompt = 0;
   std::vector<cuda::AttentionSlice> slices;
   int64_t num_partials = 0;
+  StepExpansion expansion = {};
 };
 
 /// Numbers that the launches of a step follow from, besides the operations: in steps with equal
@@ -57,8 +68,13 @@ using StepShapeKey = std::vector<int64_t>;
 class CudaStep {
  public:
   /// `split_ctas`: see attention_tasks(). `rank` of a group, or 0.
-  CudaStep(cuda::Stream stream, bool batch_invariant, int64_t split_ctas, int rank = 0)
-      : stream_(stream), batch_invariant_(batch_invariant), split_ctas_(split_ctas), rank_(rank) {}
+  CudaStep(cuda::Stream stream, bool batch_invariant, int64_t split_ctas,
+           const cuda::ExpansionGpu& gpu, int rank = 0)
+      : stream_(stream),
+        batch_invariant_(batch_invariant),
+        split_ctas_(split_ctas),
+        gpu_(gpu),
+        rank_(rank) {}
 
   /// Copies tokens, places, page tables, states and the rows of the head to the GPU, `choices`
   /// after them, and what attention of each kind does: all in one copy. Of steps before this one
@@ -70,6 +86,7 @@ class CudaStep {
   Status reserve(int64_t bytes) { return device_.reserve(bytes); }
   int64_t device_bytes() const { return device_.size(); }
   bool batch_invariant() const { return batch_invariant_; }
+  const cuda::ExpansionGpu& gpu() const { return gpu_; }
 
   /// Device memory until the next begin(), in the order of the stream.
   Result<std::byte*> take(int64_t bytes) { return device_.take(bytes); }
@@ -99,6 +116,8 @@ class CudaStep {
   const std::byte* choices() const { return choices_; }
   /// The tasks of a kind that begin() was given.
   const StepTasks& tasks(const AttentionKind& kind) const;
+  /// All tokens, by whether latents of such sizes are expanded for them.
+  std::vector<cuda::ExpandedRows> expanded_rows(const cuda::ExpandedSizes& latents) const;
   /// A copy that stays for all steps.
   Result<const double*> frequencies(std::span<const double> inv_freq);
 
@@ -123,6 +142,7 @@ class CudaStep {
   cuda::Stream stream_;
   bool batch_invariant_;
   int64_t split_ctas_;
+  cuda::ExpansionGpu gpu_;
   int rank_;
   StepBuffers device_{step_memory()};
   // Of this step, and of the one before, which the GPU may not have copied yet.

@@ -55,10 +55,10 @@ CudaStepRunner::CudaStepRunner(const cuda::Device& device, cuda::Number number,
       options_(options),
       stream_(stream),
       step_(stream, options.batch_invariant, int64_t{2} * device.multiprocessors,
-            options.peers.rank),
+            {device.compute_capability == 90, device.multiprocessors}, options.peers.rank),
       products_(number, {options.batch_invariant, options.fp8_activations}, stream),
       moe_(device, number, options.batch_invariant, options.mxfp8_experts, stream),
-      attention_(element(), step_, partials_, stream),
+      attention_(element(), step_, partials_, expansion_, stream),
       delta_nets_(device, element(), step_, stream),
       programs_(device, number, options.peers, partials_, stream),
       graphs_(stream) {}
@@ -108,6 +108,7 @@ Status CudaStepRunner::reserve(const CudaWorkspace& workspace) {
   SUBBYTE_CHECK(step_.reserve(workspace.tensors));
   SUBBYTE_CHECK(products_.reserve(workspace.products, workspace.results));
   SUBBYTE_CHECK(partials_.grow(workspace.partials));
+  SUBBYTE_CHECK(expansion_.grow(workspace.expansion));
   SUBBYTE_CHECK(programs_.reserve());
   SUBBYTE_CHECK(delta_nets_.reserve(workspace.delta_nets));
   return moe_.reserve(workspace.experts);
@@ -115,11 +116,12 @@ Status CudaStepRunner::reserve(const CudaWorkspace& workspace) {
 
 int64_t CudaStepRunner::device_bytes() const {
   return step_.device_bytes() + products_.device_bytes() + programs_.device_bytes() +
-         moe_.device_bytes() + partials_.size() + delta_nets_.device_bytes();
+         moe_.device_bytes() + partials_.size() + expansion_.size() + delta_nets_.device_bytes();
 }
 
 std::string CudaStepRunner::last_step() const {
   if (num_programs_run_ > 0) return "one kernel";
+  if (has_expanded_) return "launches, latents expanded";
   return graphs_.is_graph() ? "a graph" : "launches";
 }
 
@@ -130,6 +132,7 @@ Status CudaStepRunner::prepare(const CudaCompiledStep& step, const Batch& batch,
   batch_ = &batch;
   results_ = {nullptr, plan_->vocab_size(), nullptr, lost_flag(options_.peers)};
   num_programs_run_ = 0;
+  has_expanded_ = false;
   graphs_.begin_without();
   choices_.begin(batch);
   schedule_ = by_programs                 ? &programs_of(step, batch)

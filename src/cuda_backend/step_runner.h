@@ -31,6 +31,7 @@ class CudaCompiledStep : public CompiledStep {
         id_(id),
         slots_(assign_slots(plan())),
         kinds_(attention_kinds(plan())),
+        has_16bit_latents_(subbyte::has_16bit_latents(plan())),
         launches_(schedule_launches(plan(), true)),
         observed_(schedule_launches(plan(), false)) {}
 
@@ -38,6 +39,7 @@ class CudaCompiledStep : public CompiledStep {
   const ValueSlots& slots() const { return slots_; }
   /// The different ones.
   const std::vector<AttentionKind>& kinds() const { return kinds_; }
+  bool has_16bit_latents() const { return has_16bit_latents_; }
   const Schedule& launches() const { return launches_; }
   /// Every result is stored.
   const Schedule& observed() const { return observed_; }
@@ -48,6 +50,7 @@ class CudaCompiledStep : public CompiledStep {
   int64_t id_;
   ValueSlots slots_;
   std::vector<AttentionKind> kinds_;
+  bool has_16bit_latents_;
   Schedule launches_, observed_;
   mutable std::map<std::pair<int64_t, bool>, Schedule> programs_;
 };
@@ -62,9 +65,10 @@ struct CudaWorkspace {
   int64_t programs = 0;  // of steps that are one kernel
   int64_t experts = 0;   // routes, and what is between the products
   int64_t delta_nets = 0;
+  int64_t expansion = 0;  // of latents
 
   int64_t sum() const {
-    return tensors + products + results + partials + programs + experts + delta_nets;
+    return tensors + products + results + partials + programs + experts + delta_nets + expansion;
   }
 };
 
@@ -151,6 +155,9 @@ class CudaStepRunner {
   cuda::JoinedNormsCall joined_norms_call(const JoinedNorms& item) const;
   cuda::NormTerm norm_term(ValueId id, int64_t norm, int64_t experts) const;
   Status launch_experts(const ExpertsOp& op, const JoinedExperts& joined);
+  /// HeadsLinearOp for some rows: its product, or copies where latents are expanded.
+  void multiply_heads(const HeadsLinearOp& op, int64_t first, int64_t rows);
+  void move_heads(const HeadsLinearOp& op, int64_t first, int64_t rows);
   /// Logits of the gate of an expert that every token goes to; nullptr: it has none.
   const float* gate_of(const SigmoidGateOp& op) const {
     return op.gate == kNoValue ? nullptr : floats(op.gate);
@@ -161,6 +168,10 @@ class CudaStepRunner {
     return plan_->value(id).rows == ValueRows::kTokens ? step_.num_tokens() : step_.num_head_rows();
   }
   std::byte* at(ValueId id) const { return pointers_[slots_->slot_of[id]]; }
+  /// A row of activations.
+  std::byte* row_at(ValueId id, int64_t row) const {
+    return at(id) + row * plan_->value(id).cols * value_bytes(ValueType::kActivation);
+  }
   float* floats(ValueId id) const { return reinterpret_cast<float*>(at(id)); }
   CudaRows activations(ValueId id) const { return {at(id), rows_of(id), plan_->value(id).cols}; }
   Element element() const { return cuda::element_of(number_); }
@@ -176,7 +187,8 @@ class CudaStepRunner {
   CudaStep step_;
   CudaProducts products_;
   CudaMoe moe_;
-  CudaBuffer partials_;  // of attention
+  CudaBuffer partials_;   // of attention
+  CudaBuffer expansion_;  // of latents
   CudaAttention attention_;
   CudaDeltaNets delta_nets_;
   StepPrograms programs_;
@@ -192,6 +204,7 @@ class CudaStepRunner {
   cuda::RoutedSum routes_;  // of the last experts
   StepResults results_;
   std::size_t num_programs_run_ = 0;
+  bool has_expanded_ = false;  // latents
   /// Circumstances that the tables of programs on the GPU are bound to.
   struct Bound {
     int64_t step = -1;

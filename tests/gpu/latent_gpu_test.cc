@@ -60,6 +60,32 @@ TEST(GpuLatentAttention, reads_a_cache_in_e4m3) {
   }
 }
 
+/// Many tokens at once expand latents, few read them as they are; and both in one step.
+TEST(GpuLatentAttention, gives_the_same_by_expanded_latents_and_by_absorbed_matrices) {
+  const Case deepseek = {{.heads = 16, .rank = 512, .turning = 64, .nope = 128, .value = 128}, 600};
+  const Case small = {{.heads = 64, .rank = 64, .turning = 16, .nope = 32, .value = 48}, 1600};
+  for (const bool is_bf16 : {false, true}) {
+    const auto backend =
+        std::move(make_backend(gpu(is_bf16 ? Activations::kBF16 : Activations::kF32))).value();
+    const Element type = is_bf16 ? Element::kBF16 : Element::kF16;
+    const double least = (is_bf16 ? kF16Decibels - 18 : kF16Decibels) - kOfDifferences;
+    for (const Case& one : {deepseek, small}) {
+      SCOPED_TRACE(one.sizes.heads);
+      const LatentModel model(one.sizes, {is_bf16 ? Format::kBF16 : Format::kF16});
+      const std::vector<int32_t> tokens = some_tokens(one.tokens);
+      const auto absorbed = logits_with(model, *backend, type, tokens, 50);
+      EXPECT_EQ(backend->last_step(), "launches");
+      const auto expanded = logits_with(model, *backend, type, tokens, one.tokens);
+      EXPECT_EQ(backend->last_step(), "launches, latents expanded");
+      ASSERT_TRUE(absorbed.ok() && expanded.ok());
+      EXPECT_GT(noise_decibels(*expanded, *absorbed), least);
+      const auto after = logits_with(model, *backend, type, tokens, one.tokens - 20);
+      ASSERT_TRUE(after.ok());
+      EXPECT_GT(noise_decibels(*after, *absorbed), least);
+    }
+  }
+}
+
 TEST(GpuLatentAttention, gives_the_same_bits_however_a_text_is_cut_in_batch_invariant_mode) {
   DeviceOptions options = gpu();
   options.batch_invariant = true;
