@@ -88,9 +88,8 @@ enum class Precision : uint8_t {
   kBF16,  // prompts (more rows than a few): bfloat16, as the models' own software has them, where
           // the machine multiplies it fast, or, for some tokens and where only dot products of
           // bytes are fast, what differs by 2^-14 of the largest of each 128; else as kF32
-  kInt8,  // integer and E2M1 weights on avx512vnni and avx512bf16 from a few rows on, 4 bits with
-          // offsets in groups of 32 n below that, on amx, too, and on avx2 codes of 4, 5, 6 or 8:
-          // 8 bits with a scale for each 32 inputs; all else as kBF16
+  kInt8,  // integer and E2M1 weights on avx512vnni, avx512bf16 and, of a few rows, amx, and on avx2
+          // codes of 4, 5, 6 or 8: 8 bits with a scale for each 32 inputs; all else as kBF16
 };
 inline constexpr int kPrecisions = 3;
 

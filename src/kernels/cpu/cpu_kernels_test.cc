@@ -212,9 +212,10 @@ TEST(ChooseVariant, obeys_the_precision_and_keeps_to_one_variant_where_batches_m
       EXPECT_EQ(chosen(1, Precision::kBF16, false), gemv) << kernels->name;
       const bool is_left_to_avx2 = sums_three_bytes(kernels->name) && is_compiled_in("avx2") &&
                                    codes == Format::kU4 && is_offset(kernel.zero);
-      const bool one_in_bytes =
-          is_left_to_avx2 || (kernels->name == "avx2" && has_bytes_on_avx2(codes));
-      const std::string_view bytes = codes == Format::kU4 ? "gemv/int8-k32" : "gemv/int8";
+      const bool one_in_bytes = (sums_three_bytes(kernels->name) && has_bytes(codes)) ||
+                                (kernels->name == "avx2" && has_bytes_on_avx2(codes));
+      const bool of_k32 = is_left_to_avx2 || (kernels->name == "avx2" && codes == Format::kU4);
+      const std::string_view bytes = of_k32 ? "gemv/int8-k32" : "gemv/int8";
       EXPECT_EQ(chosen(1, Precision::kInt8, false), one_in_bytes ? bytes : gemv) << kernels->name;
       EXPECT_EQ(chosen(65, Precision::kF32, false), names.f32) << kernels->name;
       EXPECT_EQ(chosen(65, Precision::kBF16, false), names.bf16) << kernels->name;
@@ -266,6 +267,7 @@ TEST(ChooseVariant, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
   EXPECT_EQ(chosen(32, 4, Precision::kBF16), "few_rows/bf16");
   EXPECT_EQ(chosen(32, 16, Precision::kBF16), "few_rows/bf16");
   EXPECT_EQ(chosen(32, 17, Precision::kBF16), "many_rows/bf16");
+  EXPECT_EQ(chosen(32, 3, Precision::kInt8), "gemv/int8");
   EXPECT_EQ(chosen(32, 8, Precision::kInt8), "few_rows/bf16");  // as bf16
   EXPECT_EQ(chosen(32, 17, Precision::kInt8), "many_rows/bf16");
   EXPECT_EQ(chosen(128, 1, Precision::kF32, true), "many_rows/hi-lo");
@@ -328,7 +330,7 @@ TEST(ChooseVariant, takes_panels_for_many_tokens_and_floats_for_small_groups) {
   expect(32, 17, Precision::kF32, "gemm/f32");
   expect(32, 8, Precision::kBF16, "gemv/int8x3");
   expect(32, 9, Precision::kBF16, "dot_gemm/bf16");
-  expect(32, 3, Precision::kInt8, "gemv/int8x3");
+  expect(32, 3, Precision::kInt8, "gemv/int8");
   expect(32, 4, Precision::kInt8, "dot_gemm/int8");
   const auto name = [](const WeightFormat& format, int64_t m,
                        Precision precision) -> std::string_view {
@@ -369,7 +371,7 @@ TEST(ChooseVariant, takes_int8x3_where_only_dot_products_of_bytes_are_fast) {
   EXPECT_EQ(chosen(mxfp4, 13, Precision::kF32), "gemm/f32");
   EXPECT_EQ(chosen(mxfp4, 4, Precision::kBF16), "gemv/int8x3");
   EXPECT_EQ(chosen(mxfp4, 5, Precision::kBF16), "dot_gemm/int8x2");
-  EXPECT_EQ(chosen(mxfp4, 3, Precision::kInt8), "gemv/int8x3");
+  EXPECT_EQ(chosen(mxfp4, 3, Precision::kInt8), "gemv/int8");
   EXPECT_EQ(chosen(mxfp4, 4, Precision::kInt8), "dot_gemm/int8");
   const WeightFormat nvfp4 = {Format::kE2M1, Format::kE4M3, Zero::kNone, 16};
   EXPECT_EQ(chosen(nvfp4, 8, Precision::kBF16), "gemv/int8x3");
@@ -426,7 +428,7 @@ TEST(ChooseVariant, leaves_a_few_rows_in_bytes_to_avx2) {
     EXPECT_STREQ(chosen(q4_k, 3, Precision::kInt8), "gemv/int8-k32") << kernels->name;
     EXPECT_STRNE(chosen(q4_k, 12, Precision::kInt8), "gemv/int8-k32") << kernels->name;
     EXPECT_STREQ(chosen(q4_k, 1, Precision::kF32), "gemv/int8x3") << kernels->name;
-    EXPECT_STREQ(chosen(q4_0, 1, Precision::kInt8), "gemv/int8x3") << kernels->name;
+    EXPECT_STREQ(chosen(q4_0, 1, Precision::kInt8), "gemv/int8") << kernels->name;
     EXPECT_STREQ(chosen_of(kernels->name, q4_k, 1, Precision::kInt8, true).name,
                  kernels->name == "amx" ? "gemv/int8x3" : "dot_gemm/int8");
     for (const Kernels* avx2 : all_kernels()) {

@@ -16,6 +16,10 @@ namespace {
 //
 #include "kernels/cpu/generic/int8_limbs.inl.h"
 //
+#include "kernels/cpu/generic/dot_packing.inl.h"
+//
+#include "kernels/cpu/generic/int8_products.inl.h"
+//
 #include "kernels/cpu/amx/panels.inl.h"
 //
 #include "kernels/cpu/amx/decoders.inl.h"

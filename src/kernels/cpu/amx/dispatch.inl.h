@@ -205,6 +205,10 @@ struct TileDispatch : TileVariants<Weight> {
       table.set(kF32, {{kRows, 4}, {VectorVariants<Weight>::kGemm}}, kRows);
       table.set(kBF16, {{kRows, 4}, {kBf16}}, kRows);
     }
+    // More rows than that take as long by tiles of bf16 as by those of bytes with a scale for 128.
+    if constexpr (K8Bytes<kElement>::kExists) {
+      table.set_fewest(kInt8, each_row<Weight, Int8Product<kElement>>());
+    }
   }
 };
 

@@ -15,7 +15,7 @@ namespace {
 //
 #include "kernels/cpu/generic/dot_packing.inl.h"
 //
-#include "kernels/cpu/avx2/int8_products.inl.h"
+#include "kernels/cpu/generic/int8_products.inl.h"
 //
 #include "kernels/cpu/avx2/int8_k32_products.inl.h"
 //

@@ -10,8 +10,8 @@
 //
 // Codes are at most 15 and activations 127, so that sums of 16 products are below 2^15.
 //
-// A block of kPackedInt8K32, in bytes: q of each quarter, as kPackedInt8 has them; the sums of q of
-// each k32, negated; scales; sums as floats. The bound is that of kPackedInt8, with fewer blocks.
+// A block of kPackedInt8K32, in bytes: q of each quarter as kPackedInt8x1 has them; sums of q of
+// each k32, negated; scales; sums as floats. The bound is that of kPackedInt8x1, with fewer blocks.
 
 constexpr int64_t kQuarters = 4;
 constexpr int64_t kK32Inputs = kQuarters * kBlockInputs;

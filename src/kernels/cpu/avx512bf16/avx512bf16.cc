@@ -23,6 +23,8 @@ namespace {
 //
 #include "kernels/cpu/generic/dot_packing.inl.h"
 //
+#include "kernels/cpu/generic/int8_products.inl.h"
+//
 #include "kernels/cpu/generic/dot_panels.inl.h"
 //
 #include "kernels/cpu/generic/dot_decoders.inl.h"

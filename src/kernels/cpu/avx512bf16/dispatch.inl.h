@@ -20,7 +20,8 @@ struct Dispatch : DotDispatch {
       using Panels = DotLimbVariants<Weight>;
       // Other groups would end spans too often.
       table.set(kF32, kWhole, {{kRows, 12}, {Panels::kInt8x3}}, kRows);
-      table.set(kInt8, {{kRows, 3}, {Panels::kInt8}}, Panels::kInt8);
+      constexpr KernelVariant kOfBytes = each_row<Weight, Int8Product<Weight::kElement>>();
+      table.set(kInt8, {{kOfBytes, 3}, {Panels::kInt8}}, Panels::kInt8);
     }
   }
 

@@ -25,6 +25,8 @@ constexpr int64_t kGemvPrefetchDistance = 2048;
 //
 #include "kernels/cpu/generic/dot_packing.inl.h"
 //
+#include "kernels/cpu/generic/int8_products.inl.h"
+//
 #include "kernels/cpu/generic/dot_panels.inl.h"
 //
 #include "kernels/cpu/generic/dot_decoders.inl.h"

@@ -26,6 +26,7 @@ struct Dispatch : DotDispatch {
     if constexpr (kFourBits) {
       table.set(kF32, kThirtyTwos, {{rows, 5}, {Panels::kInt8x3, 12}, {Vectors::kGemm}}, rows);
     }
-    table.set(kInt8, {{rows, 3}, {Panels::kInt8}}, Panels::kInt8);
+    constexpr KernelVariant kOfBytes = each_row<Weight, Int8Product<Weight::kElement>>();
+    table.set(kInt8, {{kOfBytes, 3}, {Panels::kInt8}}, Panels::kInt8);
   }
 };

@@ -17,7 +17,8 @@ inline Int max_int(Int a, Int b) {
   return _mm512_max_epi32(a, b);
 }
 
-/// Dot products of bytes, for codes of any bits.
+/// Dot products of bytes, for codes of any bits. add_k8() is that of the eight codes of a lane with
+/// an even and an odd half.
 struct ByteDots {
   static constexpr bool kIsSigned = false;
   static Int stored(Int codes) { return codes; }
@@ -27,6 +28,10 @@ struct ByteDots {
     asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(x));
   }
   static Float to_float(Int sum) { return int_to_float(sum); }
+  template <class Codes>
+  static Int add_k8(const Codes& codes, Int even, Int odd, Int sum) {
+    return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, codes.even, even), codes.odd, odd);
+  }
 };
 template <class Bytes>
 using DotsOf = ByteDots;

@@ -40,6 +40,15 @@ struct DispatchTable {
     }
   }
 
+  /// As kBF16 has it, but the fewest rows by another variant.
+  constexpr void set_fewest(Precision precision, const KernelVariant& variant) const {
+    for (auto& lists : kernel.lists) {
+      VariantList& list = lists[static_cast<int>(precision)];
+      list = lists[static_cast<int>(kBF16)];
+      list.entries[0].variant = variant;
+    }
+  }
+
   constexpr void complete() const {
     for (auto& lists : kernel.lists) {
       for (int precision = 1; precision < kPrecisions; ++precision) {

@@ -1,10 +1,9 @@
-// The product of bytes for a few rows of activations of 8 bits, where dot products of bytes are so
-// slow that three limbs cost more than reading the weights. Included inside the namespace of such
-// an instruction set, after dot_packing.inl.h.
+// The product of bytes for a few rows of activations of 8 bits. Included inside the namespace of an
+// instruction set with products of bytes, after dot_packing.inl.h.
 //
 //   x[k] ~ scale * q[k],  q from -127 to 127, scale the largest of 32 inputs over 127
 //
-// as kPackedDotBytes has it. A block of kPackedInt8, in bytes: q of the inputs 2 * b and 2 * b + 1
+// as kPackedDotBytes has it. A block of kPackedInt8x1, in bytes: q of inputs 2 * b and 2 * b + 1
 // of the runs of 8; the sums of q of each run, negated; scales; sums as floats.
 //
 // Accuracy, with u = 2^-24, b blocks and c the centre: half a step of an activation is h, 1.001 /
@@ -15,23 +14,23 @@
 // with offsets, of sum4, of the tensor's scale and the bias. An input that is not finite makes its
 // row NaN.
 
-constexpr int64_t kInt8Sums = 2 * kVectorBytes;
-constexpr int64_t kInt8Scales = 3 * kVectorBytes;
-constexpr int64_t kInt8FloatSums = 4 * kVectorBytes;
-constexpr int64_t kInt8BlockBytes = 5 * kVectorBytes;
+constexpr int64_t kInt8x1Sums = 2 * kVectorBytes;
+constexpr int64_t kInt8x1Scales = 3 * kVectorBytes;
+constexpr int64_t kInt8x1FloatSums = 4 * kVectorBytes;
+constexpr int64_t kInt8x1BlockBytes = 5 * kVectorBytes;
 
-inline void pack_int8(uint8_t* packed, int64_t, const Float* v) {
+inline void pack_int8x1(uint8_t* packed, int64_t, const Float* v) {
   const BlockBytes block = bytes_of_block(v);
   store_int(packed, block.words[0]);
   store_int(packed + kVectorBytes, block.words[1]);
-  store_int(packed + kInt8Sums, sub_int(zero_int(), block.sums));
-  store(reinterpret_cast<float*>(packed + kInt8Scales), block.scale);
-  store(reinterpret_cast<float*>(packed + kInt8FloatSums),
+  store_int(packed + kInt8x1Sums, sub_int(zero_int(), block.sums));
+  store(reinterpret_cast<float*>(packed + kInt8x1Scales), block.scale);
+  store(reinterpret_cast<float*>(packed + kInt8x1FloatSums),
         mul(int_to_float(block.sums), block.scale));
 }
-constexpr PackedLayout kPackedInt8 = {.name = "int8",
-                                      .bytes = &packed_bytes<kInt8BlockBytes>,
-                                      .pack = &pack_k8<kInt8BlockBytes, &pack_int8>};
+constexpr PackedLayout kPackedInt8x1 = {.name = "int8",
+                                        .bytes = &packed_bytes<kInt8x1BlockBytes>,
+                                        .pack = &pack_k8<kInt8x1BlockBytes, &pack_int8x1>};
 
 template <Format kElement>
 struct Int8Product {
@@ -40,8 +39,8 @@ struct Int8Product {
   using Decoder = Bytes;
   using Codes = typename Bytes::Codes;
   static constexpr const char* kName = "gemv/int8";
-  static constexpr const PackedLayout& kLayout = kPackedInt8;
-  static constexpr int64_t kActivationBytes = kInt8BlockBytes;
+  static constexpr const PackedLayout& kLayout = kPackedInt8x1;
+  static constexpr int64_t kActivationBytes = kInt8x1BlockBytes;
   static constexpr int64_t kBlockBytes = Bytes::kBits * kLanes;
   static constexpr int kLaneInputs = 8;
   static constexpr float kFactor = 1;  // Bytes' would let large results overflow on the way
@@ -49,7 +48,7 @@ struct Int8Product {
 
   static Codes codes_at(const uint8_t* p, const float*) { return Bytes::load(p); }
   static const float* sums(const uint8_t* x) {
-    return reinterpret_cast<const float*>(x + kInt8FloatSums);
+    return reinterpret_cast<const float*>(x + kInt8x1FloatSums);
   }
   template <int kM, int kRows>
   [[gnu::always_inline]] static void add(const Codes (&codes)[kRows], const uint8_t* const (&x)[kM],
@@ -59,8 +58,8 @@ struct Int8Product {
       const Int even = load_int(x[m]);
       const Int odd = load_int(x[m] + kVectorBytes);
       const Int first =
-          Dots::kIsSigned ? zero_int() : shift_left<Bytes::kShift>(load_int(x[m] + kInt8Sums));
-      Float scale = load(reinterpret_cast<const float*>(x[m] + kInt8Scales));
+          Dots::kIsSigned ? zero_int() : shift_left<Bytes::kShift>(load_int(x[m] + kInt8x1Sums));
+      Float scale = load(reinterpret_cast<const float*>(x[m] + kInt8x1Scales));
       if constexpr (Bytes::kFactor != 1) scale = mul(scale, broadcast(Bytes::kFactor));
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
