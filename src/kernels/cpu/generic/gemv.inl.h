@@ -12,6 +12,9 @@
 // each, which is prefetched in the order of memory: the hardware's prefetcher sees none. Else they
 // lie far apart, in as many equal runs of the thread's range, each a stream for that prefetcher.
 //
+// Scales and zero points of four rows become floats together, where they are a run of numbers: a
+// short row has too few for a vector.
+//
 // Accuracy, with u = 2^-24, c the kCenter of the element and b = ceil(K / (8 * kLanes)) blocks:
 //   |y - exact| <= g * sum_k |scale| * (|element - c| + |zero - c|) * |x|,
 //   g = n u / (1 - n u),  n = 19 + b + log2(kLanes)   (fma() counts twice where it is not fused)
@@ -55,6 +58,67 @@ inline void prefetch_scales_of(const Weights& weights, int64_t n, int64_t count)
 struct RowBytes {
   const uint8_t* codes;
   const float* staged;
+};
+
+/// The scales and zero points of the rows that go through together, as floats.
+template <class Scaling, int kRows>
+class RowScales {
+ public:
+  explicit RowScales(const MatmulTask& task) : task_(task) {
+    if constexpr (kCan) together_ = Scaling::can_stage_rows(task.weights);
+    stride_ = staged_floats(rows() * task.weights.groups);
+  }
+
+  Scaling scaling() const {
+    if constexpr (kCan) return Scaling(task_.weights, 0, rows());
+    return Scaling(task_.weights, 0);
+  }
+  /// Bytes of scratch memory that they take.
+  int64_t bytes() const { return 4 * kRows * stride_; }
+
+  /// Sets staged of the rows n, those of turn i.
+  void stage(int64_t i, const int64_t (&n)[kRows], RowBytes (&rows)[kRows]) {
+    if constexpr (kCan) {
+      if (together_ && kGemvRowsAdjoin) {
+        stage_from(0, n[0], kRows);
+        for (int r = 0; r < kRows; ++r) rows[r].staged = staged_of(0, n[r]);
+        return;
+      }
+      if (together_) {
+        for (int r = 0; r < kRows; ++r) {
+          if (i % kTogether == 0) stage_from(r, n[r], kTogether);
+          rows[r].staged = staged_of(r, n[r]);
+        }
+        return;
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      Scaling::stage(task_.weights, n[r], 0, task_.weights.groups, at(r));
+      rows[r].staged = at(r);
+    }
+  }
+
+ private:
+  static constexpr bool kCan = requires(const Weights& weights) {
+    Scaling::can_stage_rows(weights);
+  };
+  static constexpr int64_t kTogether = 4;
+
+  int64_t rows() const { return together_ ? kTogether : 1; }
+  float* at(int64_t r) const { return reinterpret_cast<float*>(task_.scratch) + r * stride_; }
+  const float* staged_of(int64_t r, int64_t n) const {
+    return at(r) + (n - first_[r]) * task_.weights.groups;
+  }
+  void stage_from(int64_t r, int64_t n, int64_t most) {
+    const int64_t left = task_.row_end - n;
+    first_[r] = n;
+    Scaling::stage_rows(task_.weights, n, left < most ? left : most, kTogether, at(r));
+  }
+
+  const MatmulTask& task_;
+  bool together_ = false;
+  int64_t stride_;
+  int64_t first_[kRows] = {};  // of the rows that are staged together
 };
 
 /// sums[r][m] += one block, at which rows[r].codes and x[m] point.
@@ -129,8 +193,8 @@ template <int64_t kBlockBytes, int kRows>
 
 /// sums[r][m] += all blocks of some rows. kWhole: each has all its inputs.
 template <class Product, class Scaling, int kM, int kRows, bool kWhole>
-[[gnu::always_inline]] inline void add_blocks(const MatmulTask& task, RowBytes (&rows)[kRows],
-                                              Float* sums) {
+[[gnu::always_inline]] inline void add_blocks(const MatmulTask& task, Scaling scaling,
+                                              RowBytes (&rows)[kRows], Float* sums) {
   using Decoder = typename Product::Decoder;
   constexpr bool kPads = !kWhole && Decoder::kOrder == InputOrder::kContiguous;
   constexpr int64_t kBlockBytes = Product::kBlockBytes;
@@ -142,7 +206,6 @@ template <class Product, class Scaling, int kM, int kRows, bool kWhole>
   const uint8_t* x[kM];
 #pragma GCC unroll 4
   for (int m = 0; m < kM; ++m) x[m] = task.x.data + m * task.x.stride;
-  Scaling scaling(task.weights, 0);
   const uint8_t* const first = rows[0].codes;
   for (int64_t b = 0; b < blocks; ++b) {
     const bool is_last = !kWhole && b + 1 == blocks;
@@ -164,22 +227,20 @@ template <class Product, class Scaling, int kM, int kRows, bool kWhole>
   }
 }
 
-/// results[r][m] of kRows rows, n[r] their numbers, and kM activations.
+/// results[r][m] of kRows rows, n[r] their numbers in turn i, and kM activations.
 template <class Product, class Scaling, int kM, int kRows>
-inline void multiply_rows(const MatmulTask& task, const int64_t (&n)[kRows],
-                          float (&results)[kNumSums<kM, kRows>]) {
+inline void multiply_rows(const MatmulTask& task, RowScales<Scaling, kRows>& scales, int64_t i,
+                          const int64_t (&n)[kRows], float (&results)[kNumSums<kM, kRows>]) {
   using Decoder = typename Product::Decoder;
   constexpr int kSums = kNumSums<kM, kRows>;
   const Weights& weights = task.weights;
   RowBytes rows[kRows];
-  auto* staged = reinterpret_cast<float*>(task.scratch);
-  uint8_t* copies = task.scratch + 4 * kRows * staged_floats(weights.groups);
+  uint8_t* copies = task.scratch + scales.bytes();
   if (kGemvRowsAdjoin) prefetch_scales_of(weights, n[0], kRows);
+  scales.stage(i, n, rows);
   for (int r = 0; r < kRows; ++r) {
     if (!kGemvRowsAdjoin) prefetch_scales_of(weights, n[r], 1);
-    rows[r] = {weights.codes + n[r] * weights.row_bytes,
-               staged + r * staged_floats(weights.groups)};
-    Scaling::stage(weights, n[r], 0, weights.groups, staged + r * staged_floats(weights.groups));
+    rows[r].codes = weights.codes + n[r] * weights.row_bytes;
     if constexpr (Decoder::kOrder != InputOrder::kContiguous) {
       rows[r].codes =
           readable_row<Product>(task, n[r], copies + r * copied_row_bytes(weights.row_bytes));
@@ -187,14 +248,14 @@ inline void multiply_rows(const MatmulTask& task, const int64_t (&n)[kRows],
   }
   Float sums[kSums];  // [kRows][kM]
 #pragma GCC unroll 16
-  for (int i = 0; i < kSums; ++i) sums[i] = zero();
+  for (int s = 0; s < kSums; ++s) sums[s] = zero();
   if (weights.cols % (Product::kLaneInputs * kLanes) == 0) {
-    add_blocks<Product, Scaling, kM, kRows, true>(task, rows, sums);
+    add_blocks<Product, Scaling, kM, kRows, true>(task, scales.scaling(), rows, sums);
   } else {
-    add_blocks<Product, Scaling, kM, kRows, false>(task, rows, sums);
+    add_blocks<Product, Scaling, kM, kRows, false>(task, scales.scaling(), rows, sums);
   }
 #pragma GCC unroll 4
-  for (int i = 0; i < kSums; i += 4) sum4(sums + i, results + i);
+  for (int s = 0; s < kSums; s += 4) sum4(sums + s, results + s);
 }
 
 template <class Product, class Scaling, int kM>
@@ -204,6 +265,7 @@ void gemv_rows(const MatmulTask& task) {
   const int64_t run = (count + kRows - 1) / kRows;
   const int64_t apart = kGemvRowsAdjoin ? 1 : run;
   const float factor = Product::kFactor * task.weights.tensor_scale;
+  RowScales<Scaling, kRows> scales(task);
   for (int64_t i = 0; i < run; ++i) {
     const int64_t first = task.row_begin + (kGemvRowsAdjoin ? i * kRows : i);
     int64_t rows[kRows];
@@ -213,7 +275,7 @@ void gemv_rows(const MatmulTask& task) {
       rows[r] = row < task.row_end ? row : task.row_end - 1;
     }
     float results[kNumSums<kM, kRows>];
-    multiply_rows<Product, Scaling, kM, kRows>(task, rows, results);
+    multiply_rows<Product, Scaling, kM, kRows>(task, scales, i, rows, results);
     for (int r = 0; r < kRows && first + r * apart < task.row_end; ++r) {
       for (int m = 0; m < kM; ++m) write_result(task, m, rows[r], results[r * kM + m], factor);
     }

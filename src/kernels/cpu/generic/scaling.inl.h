@@ -275,8 +275,27 @@ class GroupScaling {
     Float zero;  // less kCenter; without zero points it is 0: codes are less kCenter, too
   };
 
-  GroupScaling(const Weights& weights, int64_t first_block)
-      : groups_(weights, first_block), zeros_(staged_half(weights.groups)) {}
+  /// Scaling of a row that was staged beside others, `rows` of them at most.
+  GroupScaling(const Weights& weights, int64_t first_block, int64_t rows = 1)
+      : groups_(weights, first_block), zeros_(staged_half(rows * weights.groups)) {}
+
+  /// Says whether scales and zero points of neighbours are one run of numbers each, and few enough
+  /// that four rows have room where a row with the smallest groups has.
+  static bool can_stage_rows(const Weights& weights) {
+    const bool are_numbers = weights.scale == Format::kF16 || weights.scale == Format::kBF16 ||
+                             weights.scale == Format::kF32;
+    const bool are_integers = !kHasZeros || weights.zero == Zero::kU8 || weights.zero == Zero::kU16;
+    return kLanes > 1 && are_numbers && are_integers && weights.group_size >= 64;
+  }
+  /// Floats for the groups of rows [row, row + count) of `rows` at most: those of row i begin at
+  /// i * groups. Lanes after the last row get zero points of 0, as they may meet inputs of 0.
+  static void stage_rows(const Weights& weights, int64_t row, int64_t count, int64_t rows,
+                         float* staged) {
+    const int64_t groups = count * weights.groups;
+    float* zeros = staged + staged_half(rows * weights.groups);
+    stage_vector(weights, row, 0, groups, staged, zeros);
+    if (kHasZeros) store(zeros + groups, zero());
+  }
 
   static void stage(const Weights& weights, int64_t row, int64_t begin, int64_t end,
                     float* staged) {
