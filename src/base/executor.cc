@@ -27,8 +27,12 @@ class Chunks {
     int64_t begin, end;
   };
   Range claim(int task) {
-    for (int64_t i = 0; i < num_runs_; ++i) {
-      const Range range = claim_of(runs_[static_cast<std::size_t>((task + i) % num_runs_)]);
+    const Range own = claim_of(run_of(task));
+    if (own.begin < own.end) return own;
+    // All of them at once: at the end of a loop each is in the cache of another thread.
+    for (int64_t i = 1; i < num_runs_; ++i) __builtin_prefetch(&run_of(task + i));
+    for (int64_t i = 1; i < num_runs_; ++i) {
+      const Range range = claim_of(run_of(task + i));
       if (range.begin < range.end) return range;
     }
     return {0, 0};
@@ -39,6 +43,8 @@ class Chunks {
     std::atomic<int64_t> next{0};
     int64_t end = 0;
   };
+
+  Run& run_of(int64_t task) { return runs_[static_cast<std::size_t>(task % num_runs_)]; }
 
   static Range claim_of(Run& run) {
     int64_t begin = run.next.load(std::memory_order_relaxed);

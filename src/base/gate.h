@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cstdint>
 
+#include "base/coming_reads.h"
+
 namespace subbyte {
 
 /// Tells the processor that a thread spins.
@@ -31,17 +33,20 @@ struct Gate {
     if (sleepers.load() != 0) value.notify_all();
   }
 
-  /// Returns the value as soon as it is no longer `old`. Sleeps once `spin` has gone by since
-  /// `awake` was last seen true, or at once where `spin` is 0.
+  /// Returns the value as soon as it is no longer `old`; brings coming_reads along until then.
+  /// Sleeps once `spin` has gone by since `awake` was last seen true, or at once where
+  /// `spin` is 0.
   uint32_t wait(uint32_t old, std::chrono::microseconds spin, const std::atomic<bool>& awake) {
     uint32_t found = value.load(std::memory_order_acquire);
     if (found != old) return found;
     if (spin.count() > 0) {
+      ComingReads& reads = coming_reads;
       auto now = std::chrono::steady_clock::now();
       const auto started = now;
       auto deadline = now + spin;
       while (now < deadline) {
         for (int i = 0; i < 32; ++i) {
+          reads.bring_some();
           relax();
           found = value.load(std::memory_order_acquire);
           if (found != old) return found;

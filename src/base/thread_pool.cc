@@ -125,6 +125,8 @@ struct ThreadPool::State {
     job.task = task;
     job.gate.set(number);
     task(0);
+    // All lines at once: one after the other they would come as slowly as the loop reads them.
+    for (int i = 1; i < num_tasks; ++i) __builtin_prefetch(&workers[i - 1]);
     for (int i = 1; i < num_tasks; ++i) {
       Worker& worker = workers[i - 1];
       if (!all && worker.take(number)) continue;
