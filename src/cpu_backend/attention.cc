@@ -1,6 +1,7 @@
 #include "cpu_backend/attention.h"
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include "base/checked.h"
@@ -13,8 +14,10 @@ namespace {
 constexpr int64_t kEnoughItems = 32;
 constexpr int64_t kWantedItems = cpu::kMaxAttentionSplits;
 constexpr int64_t kLeastTileRows = 64;
-// Output floats below which merging is not worth a second thread.
+// Output floats below which merging is not worth a second thread. So many partial ones of a tile
+// are merged by the thread that has computed the last of them.
 constexpr int64_t kMergeGrain = 1 << 14;
+constexpr int64_t kCounterStride = 16;  // a line for each counter
 // Floats of partial results that wait to be merged at a time.
 constexpr int64_t kMaxPartials = int64_t{1} << 22;
 
@@ -28,6 +31,7 @@ struct Plan {
   int64_t first;        // a position at or before the first that anyone sees
   int64_t split_width;  // positions
   int64_t splits;
+  bool is_merged_at_once;
 
   int64_t items(int64_t kv_heads) const { return kv_heads * tiles * splits; }
 };
@@ -49,6 +53,8 @@ Plan make_plan(const AttentionShape& shape, int64_t tokens, int64_t first_positi
   const int64_t splits = std::clamp<int64_t>(positions / kPagePositions, 1, most);
   plan.split_width = static_cast<int64_t>(round_up(ceil_div(positions, splits), kPagePositions));
   plan.splits = static_cast<int64_t>(ceil_div(positions, plan.split_width));
+  plan.is_merged_at_once =
+      plan.splits > 1 && plan.tile_rows * plan.splits * shape.head_dim <= kMergeGrain;
   return plan;
 }
 
@@ -62,15 +68,17 @@ int64_t balanced(int64_t i, int64_t tiles) {
 struct PlannedPart {
   AttentionPart part;
   Plan plan;
+  int64_t number = 0;  // among those of a call
   int64_t first_item = 0;
   int64_t first_merged = 0;
   int64_t first_partial = 0;
+  int64_t first_counter = 0;
 };
 
 class Attention {
  public:
   Attention(Execution& execution, const AttentionStrides& strides, const KvLayer& layer,
-            const AttentionShape& shape, std::span<const float> sinks)
+            const AttentionShape& shape, std::span<const float> sinks, const PrepareHead* prepare)
       : execution_(execution),
         kernels_(*execution.kernels().vectors),
         strides_(strides),
@@ -79,20 +87,28 @@ class Attention {
         sinks_(sinks),
         q_per_kv_(shape.heads / shape.kv_heads),
         partial_(kernels_.attention_partial_floats(shape.head_dim)),
+        prepare_(prepare),
         scratch_floats_(
-            static_cast<int64_t>(round_up(kernels_.attention_scratch_floats(shape.head_dim), 16))) {
-  }
+            static_cast<int64_t>(round_up(kernels_.attention_scratch_floats(shape.head_dim), 16))),
+        room_floats_(prepare == nullptr
+                         ? 0
+                         : static_cast<int64_t>(round_up((q_per_kv_ + 1) * shape.head_dim, 16))) {}
 
   /// False when the partial results of the parts so far are enough: run() then, and go on.
   bool add(const AttentionPart& part) {
     if (num_partials_ >= kMaxPartials) return false;
     const Plan plan = make_plan(shape_, part.tokens, part.first_position, kernels_.attention_rows);
     const int64_t items = plan.items(shape_.kv_heads);
-    parts_.push_back({part, plan, num_items_, num_merged_, num_partials_});
+    parts_.push_back(
+        {part, plan, num_parts_++, num_items_, num_merged_, num_partials_, std::ssize(counters_)});
     num_items_ += items;
     tile_floats_ = std::max(tile_floats_, plan.tile_rows * partial_);
     if (plan.splits == 1) return true;
-    num_merged_ += shape_.kv_heads * plan.rows;
+    if (plan.is_merged_at_once) {
+      counters_.resize(counters_.size() + shape_.kv_heads * plan.tiles * kCounterStride);
+    } else {
+      num_merged_ += shape_.kv_heads * plan.rows;
+    }
     num_partials_ += items * plan.tile_rows * partial_;
     return true;
   }
@@ -100,7 +116,7 @@ class Attention {
   void run() {
     Executor& pool = execution_.pool();
     // Records that wait to be merged outlive their tile; without splits they do not.
-    const int64_t own = scratch_floats_ + tile_floats_;
+    const int64_t own = scratch_floats_ + tile_floats_ + room_floats_;
     scratch_ = execution_.floats(Execution::Slot::kScratch, pool.size() * own + num_partials_);
     partials_ = scratch_ + pool.size() * own;
     pool.parallel_for(num_items_, 1, [&](int64_t begin, int64_t end, int thread) {
@@ -111,6 +127,7 @@ class Attention {
       for (int64_t i = begin; i < end; ++i) merge_splits(i);
     });
     parts_.clear();
+    counters_.clear();
     num_items_ = num_merged_ = num_partials_ = 0;
   }
 
@@ -120,7 +137,7 @@ class Attention {
   }
 
   /// Of a part: [kv_head][tile][split].
-  void run_item(int64_t item, float* scratch) const {
+  void run_item(int64_t item, float* scratch) {
     const PlannedPart& planned = part_of(item, &PlannedPart::first_item);
     const Plan& plan = planned.plan;
     item -= planned.first_item;
@@ -129,7 +146,7 @@ class Attention {
     const int64_t nth = item / plan.splits % plan.tiles;
     const int64_t index = plan.splits > 1 ? nth : balanced(nth, plan.tiles);
     cpu::AttentionTile tile;
-    tile.q = planned.part.q + kv_head * strides_.q_kv_head;
+    tile.q = queries(planned, kv_head, split, scratch);
     tile.q_stride = strides_.q;
     tile.q_per_kv = q_per_kv_;
     tile.row_begin = index * plan.tile_rows;
@@ -152,17 +169,41 @@ class Attention {
                         ? partials_ + planned.first_partial + item * plan.tile_rows * partial_
                         : scratch + scratch_floats_;
     kernels_.attend[static_cast<int>(layer_.element)](tile);
-    if (plan.splits > 1) return;
-    for (int64_t row = tile.row_begin; row < tile.row_end; ++row) {
-      merge(planned, kv_head, row, tile.partials + (row - tile.row_begin) * partial_);
+    if (plan.splits == 1) {
+      for (int64_t row = tile.row_begin; row < tile.row_end; ++row) {
+        merge(planned, kv_head, row, tile.partials + (row - tile.row_begin) * partial_);
+      }
+    } else if (plan.is_merged_at_once && is_last(planned, kv_head * plan.tiles + index)) {
+      for (int64_t row = tile.row_begin; row < tile.row_end; ++row) {
+        merge_splits(planned, kv_head, row);
+      }
     }
+  }
+
+  /// Where the queries of a KV head are, which all splits prepare for themselves, if any: the last
+  /// one alone sees the position whose key and value are stored.
+  const float* queries(const PlannedPart& planned, int64_t kv_head, int64_t split,
+                       float* scratch) const {
+    if (prepare_ == nullptr) return planned.part.q + kv_head * strides_.q_kv_head;
+    float* const room = scratch + scratch_floats_ + tile_floats_;
+    (*prepare_)(planned.number, kv_head, split + 1 == planned.plan.splits, room);
+    return room;
+  }
+
+  /// Says whether all other splits of that tile have been computed.
+  bool is_last(const PlannedPart& planned, int64_t tile) {
+    std::atomic_ref<int32_t> done(counters_[planned.first_counter + tile * kCounterStride]);
+    return done.fetch_add(1, std::memory_order_acq_rel) + 1 == planned.plan.splits;
   }
 
   void merge_splits(int64_t i) const {
     const PlannedPart& planned = part_of(i, &PlannedPart::first_merged);
+    merge_splits(planned, (i - planned.first_merged) / planned.plan.rows,
+                 (i - planned.first_merged) % planned.plan.rows);
+  }
+
+  void merge_splits(const PlannedPart& planned, int64_t kv_head, int64_t row) const {
     const Plan& plan = planned.plan;
-    const int64_t kv_head = (i - planned.first_merged) / plan.rows;
-    const int64_t row = (i - planned.first_merged) % plan.rows;
     const int64_t tile = kv_head * plan.tiles + row / plan.tile_rows;
     const int64_t first_row = tile * plan.splits * plan.tile_rows + row % plan.tile_rows;
     merge(planned, kv_head, row, partials_ + planned.first_partial + first_row * partial_);
@@ -187,9 +228,13 @@ class Attention {
   std::span<const float> sinks_;
   int64_t q_per_kv_;
   int64_t partial_;
+  const PrepareHead* prepare_;
   int64_t scratch_floats_;
+  int64_t room_floats_;
   int64_t tile_floats_ = 0;
   std::vector<PlannedPart> parts_;
+  std::vector<int32_t> counters_;  // of splits that have been computed, for each tile
+  int64_t num_parts_ = 0;
   int64_t num_items_ = 0;
   int64_t num_merged_ = 0;
   int64_t num_partials_ = 0;
@@ -197,23 +242,25 @@ class Attention {
   float* partials_ = nullptr;
 };
 
+AttentionStrides strides_of(const AttentionShape& shape, int64_t q_stride) {
+  return {.q = q_stride,
+          .q_kv_head = shape.heads / shape.kv_heads * shape.head_dim,
+          .out = shape.result_size(),
+          .out_head = shape.value_dim(),
+          .value_dim = shape.value_dim()};
+}
+
 }  // namespace
 
 void attention(Execution& execution, std::span<const AttentionPart> parts, int64_t q_stride,
                const KvLayer& layer, const AttentionShape& shape, std::span<const float> sinks) {
-  attention(execution, parts,
-            {.q = q_stride,
-             .q_kv_head = shape.heads / shape.kv_heads * shape.head_dim,
-             .out = shape.result_size(),
-             .out_head = shape.value_dim(),
-             .value_dim = shape.value_dim()},
-            layer, shape, sinks);
+  attention(execution, parts, strides_of(shape, q_stride), layer, shape, sinks);
 }
 
 void attention(Execution& execution, std::span<const AttentionPart> parts,
                const AttentionStrides& strides, const KvLayer& layer, const AttentionShape& shape,
                std::span<const float> sinks) {
-  Attention work(execution, strides, layer, shape, sinks);
+  Attention work(execution, strides, layer, shape, sinks, nullptr);
   const auto add = [&work](const AttentionPart& part) {
     if (work.add(part)) return;
     work.run();
@@ -229,6 +276,18 @@ void attention(Execution& execution, std::span<const AttentionPart> parts,
       add({part.q + t * strides.q, part.out + t * strides.out, 1, part.first_position + t,
            part.pages});
     }
+  }
+  work.run();
+}
+
+void attention_of_tokens(Execution& execution, std::span<const AttentionPart> parts,
+                         const KvLayer& layer, const AttentionShape& shape,
+                         std::span<const float> sinks, PrepareHead prepare) {
+  Attention work(execution, strides_of(shape, 0), layer, shape, sinks, &prepare);
+  for (const AttentionPart& part : parts) {
+    if (work.add(part)) continue;
+    work.run();
+    work.add(part);
   }
   work.run();
 }

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/execution.h"
 #include "ops/attention.h"
+#include "subbyte/function_ref.h"
 
 namespace subbyte {
 
@@ -38,5 +39,18 @@ void attention(Execution& execution, std::span<const AttentionPart> parts, int64
 void attention(Execution& execution, std::span<const AttentionPart> parts,
                const AttentionStrides& strides, const KvLayer& layer, const AttentionShape& shape,
                std::span<const float> sinks);
+
+/// Prepares what parts[part], which is a token, needs of a KV head: its queries in `room`, of
+/// (heads / kv_heads + 1) * head_dim floats, one after the other, and where `stores` its key and
+/// value in the cache. Called on any thread, for a head more than once, with `stores` once.
+using PrepareHead = FunctionRef<void(int64_t part, int64_t kv_head, bool stores, float* room)>;
+
+/// At most so many query heads may share a KV head whose token is prepared.
+inline constexpr int64_t kMostPreparedHeads = 64;
+
+/// The same for parts of one token each, whose q is not read: `prepare` makes it.
+void attention_of_tokens(Execution& execution, std::span<const AttentionPart> parts,
+                         const KvLayer& layer, const AttentionShape& shape,
+                         std::span<const float> sinks, PrepareHead prepare);
 
 }  // namespace subbyte

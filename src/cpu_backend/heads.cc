@@ -1,7 +1,7 @@
 #include "cpu_backend/heads.h"
 
+#include <algorithm>
 #include <cmath>
-#include <vector>
 
 namespace subbyte {
 namespace {
@@ -22,101 +22,104 @@ float factor_of(const QueryScale& scale, int64_t position) {
   return static_cast<float>(1 + double{scale.beta} * std::log1p(steps));
 }
 
-class HeadRotation {
- public:
-  HeadRotation(const cpu::VectorKernels& kernels, const RotateOp& op, const HeadOperands& operands)
-      : kernels_(kernels), op_(op), operands_(operands) {
-    if (op.norms.are_plain || op.norms.has_values) {
-      ones_.assign(static_cast<std::size_t>(op.shape.head_dim), 1);
-    }
-    const auto norm_of = [&](std::span<const float> weights) {
-      if (op.norms.are_plain) return static_cast<const float*>(ones_.data());
-      return weights.empty() ? nullptr : weights.data();
-    };
-    q_norm_ = norm_of(operands.q_norm);
-    k_norm_ = norm_of(operands.k_norm);
-  }
-
-  /// Normalises a head of values, where they are.
-  void run_value(float* x) const {
-    if (op_.norms.has_values) normalise(x, ones_.data());
-  }
-
-  /// Normalises and turns a head of a row, and scales it where it is one of queries.
-  void run(float* x, int64_t row, int64_t position, bool is_query) const {
-    const float* const norm = is_query ? q_norm_ : k_norm_;
-    const float* const cos = operands_.cos.data() + row * operands_.half;
-    const float* const sin = operands_.sin.data() + row * operands_.half;
-    const int64_t dim = op_.shape.head_dim;
-    const int64_t odd = 2 * operands_.half + 1 == dim ? 1 : 0;  // the last one stays
-    const int64_t turning = 2 * operands_.half + odd;
-    const bool in_one =
-        op_.pairs == RopePairs::kHalves && !op_.norms.are_after_rope && turning == dim;
-    if (in_one) {
-      kernels_.norm_rotate(x, x, norm, op_.norms.eps, cos, sin, dim);
-    } else {
-      if (norm != nullptr && !op_.norms.are_after_rope) normalise(x, norm);
-      float* const first = x + op_.shape.first_turning;
-      if (op_.pairs == RopePairs::kNeighbours) {
-        turn_neighbours(first, cos, sin, operands_.half);
-      } else if (turning > 0) {
-        kernels_.norm_rotate(first, first, nullptr, 0, cos, sin, turning);
-      }
-      if (norm != nullptr && op_.norms.are_after_rope) normalise(x, norm);
-    }
-    if (!is_query || op_.query_scale.beta == 0) return;
-    const float factor = factor_of(op_.query_scale, position);
-    for (int64_t i = 0; i < dim; ++i) x[i] *= factor;
-  }
-
- private:
-  void normalise(float* x, const float* norm) const {
-    kernels_.rms_norm(x, x, norm, op_.shape.head_dim, op_.norms.eps);
-  }
-
-  const cpu::VectorKernels& kernels_;
-  const RotateOp& op_;
-  const HeadOperands& operands_;
-  std::vector<float> ones_;
-  const float* q_norm_;
-  const float* k_norm_;
-};
-
 }  // namespace
 
-void rotate_and_store(Execution& execution, const RotateOp& op, std::span<float> qkv,
-                      const HeadOperands& operands, std::span<const RowPlace> places,
-                      const CpuKvMemory& cache, Element element) {
-  const cpu::VectorKernels& kernels = *execution.kernels().vectors;
-  const auto store = kernels.store_kv[static_cast<int>(element)];
-  const AttentionShape& shape = op.shape;
-  const int64_t dim = shape.head_dim;
-  const int64_t layer = op.cache.layer;
-  const int64_t heads_of_row = shape.heads_of_token();
-  const HeadRotation rotation(kernels, op, operands);
-  execution.pool().parallel_for(
-      std::ssize(places) * heads_of_row, kHeadGrain, [&](int64_t begin, int64_t end, int) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t row = i / heads_of_row;
-          const int64_t head = i % heads_of_row;
-          const auto& [position, page] = places[row];
-          float* x = qkv.data() + i * dim;
-          if (head < shape.heads + shape.kv_heads) {
-            rotation.run(x, row, position, head < shape.heads);
-          }
-          if (head < shape.heads) continue;
-          const int64_t kv_head = (head - shape.heads) % shape.kv_heads;
-          const int64_t offset = kv_head * cache.head_bytes();
-          if (head < shape.heads + shape.kv_heads) {
-            store(cache.key(layer, page, position) + offset,
-                  cache.key_scale(layer, page, position) + offset, x, dim);
-          } else {
-            rotation.run_value(x);
-            store(cache.value(layer, page, position) + offset,
-                  cache.value_scale(layer, page, position) + offset, x, dim);
-          }
-        }
-      });
+RotatedRows::RotatedRows(const cpu::VectorKernels& kernels, const RotateOp& op,
+                         std::span<float> qkv, const HeadOperands& operands,
+                         std::span<const RowPlace> places, const CpuKvMemory& cache,
+                         Element element)
+    : kernels_(kernels),
+      op_(op),
+      qkv_(qkv),
+      operands_(operands),
+      places_(places),
+      cache_(cache),
+      element_(element) {
+  if (op.norms.are_plain || op.norms.has_values) {
+    ones_.assign(static_cast<std::size_t>(op.shape.head_dim), 1);
+  }
+  const auto norm_of = [&](std::span<const float> weights) {
+    if (op.norms.are_plain) return static_cast<const float*>(ones_.data());
+    return weights.empty() ? nullptr : weights.data();
+  };
+  q_norm_ = norm_of(operands.q_norm);
+  k_norm_ = norm_of(operands.k_norm);
+}
+
+void RotatedRows::run(int64_t row, int64_t head) const {
+  run(qkv_.data() + row * op_.shape.qkv_size() + head * op_.shape.head_dim, row, head);
+}
+
+void RotatedRows::prepare(int64_t row, int64_t kv_head, bool stores, float* room) const {
+  const AttentionShape& shape = op_.shape;
+  const float* const of_row = qkv_.data() + row * shape.qkv_size();
+  const auto run_copy = [&](int64_t head, float* to) {
+    std::copy_n(of_row + head * shape.head_dim, shape.head_dim, to);
+    run(to, row, head);
+  };
+  const int64_t q_per_kv = shape.heads / shape.kv_heads;
+  for (int64_t i = 0; i < q_per_kv; ++i) {
+    run_copy(kv_head * q_per_kv + i, room + i * shape.head_dim);
+  }
+  if (!stores || !shape.has_keys) return;
+  run_copy(shape.heads + kv_head, room + q_per_kv * shape.head_dim);
+  run_copy(shape.heads + shape.kv_heads + kv_head, room + q_per_kv * shape.head_dim);
+}
+
+void RotatedRows::run(float* x, int64_t row, int64_t head) const {
+  const AttentionShape& shape = op_.shape;
+  const auto& [position, page] = places_[row];
+  if (head < shape.heads + shape.kv_heads) turn(x, row, position, head < shape.heads);
+  if (head < shape.heads) return;
+  const auto store = kernels_.store_kv[static_cast<int>(element_)];
+  const int64_t layer = op_.cache.layer;
+  const int64_t offset = (head - shape.heads) % shape.kv_heads * cache_.head_bytes();
+  if (head < shape.heads + shape.kv_heads) {
+    store(cache_.key(layer, page, position) + offset,
+          cache_.key_scale(layer, page, position) + offset, x, shape.head_dim);
+    return;
+  }
+  if (op_.norms.has_values) normalise(x, ones_.data());
+  store(cache_.value(layer, page, position) + offset,
+        cache_.value_scale(layer, page, position) + offset, x, shape.head_dim);
+}
+
+void RotatedRows::turn(float* x, int64_t row, int64_t position, bool is_query) const {
+  const float* const norm = is_query ? q_norm_ : k_norm_;
+  const float* const cos = operands_.cos.data() + row * operands_.half;
+  const float* const sin = operands_.sin.data() + row * operands_.half;
+  const int64_t dim = op_.shape.head_dim;
+  const int64_t odd = 2 * operands_.half + 1 == dim ? 1 : 0;  // the last one stays
+  const int64_t turning = 2 * operands_.half + odd;
+  const bool in_one =
+      op_.pairs == RopePairs::kHalves && !op_.norms.are_after_rope && turning == dim;
+  if (in_one) {
+    kernels_.norm_rotate(x, x, norm, op_.norms.eps, cos, sin, dim);
+  } else {
+    if (norm != nullptr && !op_.norms.are_after_rope) normalise(x, norm);
+    float* const first = x + op_.shape.first_turning;
+    if (op_.pairs == RopePairs::kNeighbours) {
+      turn_neighbours(first, cos, sin, operands_.half);
+    } else if (turning > 0) {
+      kernels_.norm_rotate(first, first, nullptr, 0, cos, sin, turning);
+    }
+    if (norm != nullptr && op_.norms.are_after_rope) normalise(x, norm);
+  }
+  if (!is_query || op_.query_scale.beta == 0) return;
+  const float factor = factor_of(op_.query_scale, position);
+  for (int64_t i = 0; i < dim; ++i) x[i] *= factor;
+}
+
+void RotatedRows::normalise(float* x, const float* norm) const {
+  kernels_.rms_norm(x, x, norm, op_.shape.head_dim, op_.norms.eps);
+}
+
+void RotatedRows::run_all(Execution& execution) const {
+  const int64_t heads = op_.shape.heads_of_token();
+  execution.pool().parallel_for(std::ssize(places_) * heads, kHeadGrain,
+                                [&](int64_t begin, int64_t end, int) {
+                                  for (int64_t i = begin; i < end; ++i) run(i / heads, i % heads);
+                                });
 }
 
 }  // namespace subbyte

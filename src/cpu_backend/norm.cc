@@ -77,23 +77,29 @@ void add(Execution& execution, std::span<float> y, std::span<float> x, std::span
   });
 }
 
+void add_rms_norm_row(const cpu::VectorKernels& kernels, float* y, float* x, const float* delta,
+                      std::span<const float> weight, float eps, float factor, float scale) {
+  const auto size = std::ssize(weight);
+  if (factor == 1 && scale == 1) {
+    kernels.add_rms_norm(y, x, delta, weight.data(), size, eps);
+    return;
+  }
+  for (int64_t i = 0; i < size; ++i) x[i] = scale * std::fma(factor, delta[i], x[i]);
+  kernels.rms_norm(y, x, weight.data(), size, eps);
+}
+
 void add_rms_norm(Execution& execution, std::span<float> y, std::span<float> x,
                   std::span<const float> delta, std::span<const float> weight, float eps,
                   float factor, float scale) {
   const auto size = static_cast<int64_t>(weight.size());
   const cpu::VectorKernels& kernels = *execution.kernels().vectors;
-  execution.pool().parallel_for(
-      std::ssize(x) / size, row_grain(weight.size()), [&](int64_t begin, int64_t end, int) {
-        for (int64_t i = begin * size; i < end * size; i += size) {
-          if (factor != 1 || scale != 1) {
-            for (int64_t j = i; j < i + size; ++j) x[j] = scale * std::fma(factor, delta[j], x[j]);
-            kernels.rms_norm(y.data() + i, x.data() + i, weight.data(), size, eps);
-            continue;
-          }
-          kernels.add_rms_norm(y.data() + i, x.data() + i, delta.data() + i, weight.data(), size,
-                               eps);
-        }
-      });
+  execution.pool().parallel_for(std::ssize(x) / size, row_grain(weight.size()),
+                                [&](int64_t begin, int64_t end, int) {
+                                  for (int64_t i = begin * size; i < end * size; i += size) {
+                                    add_rms_norm_row(kernels, y.data() + i, x.data() + i,
+                                                     delta.data() + i, weight, eps, factor, scale);
+                                  }
+                                });
 }
 
 }  // namespace subbyte

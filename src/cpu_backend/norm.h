@@ -33,6 +33,10 @@ void any_norm(Execution& execution, std::span<float> y, std::span<const float> x
 void add(Execution& execution, std::span<float> y, std::span<float> x, std::span<const float> delta,
          float factor);
 
+/// The next for one row of weight.size() numbers.
+void add_rms_norm_row(const cpu::VectorKernels& kernels, float* y, float* x, const float* delta,
+                      std::span<const float> weight, float eps, float factor, float scale);
+
 /// x = scale * (x + factor * delta), then y = the normalised x, in one pass; y may not be x.
 void add_rms_norm(Execution& execution, std::span<float> y, std::span<float> x,
                   std::span<const float> delta, std::span<const float> weight, float eps,

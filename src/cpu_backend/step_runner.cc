@@ -16,6 +16,8 @@ namespace {
 
 constexpr int64_t kAngleGrain = 8;  // rows of angles that are worth a thread
 constexpr int64_t kRouteGrain = 8;  // the same of logits of a router
+// With more of them threads wait for a small part of the time that they multiply.
+constexpr int64_t kMostTokensOfNext = 16;
 
 void scale(std::span<float> numbers, float factor) {
   for (float& number : numbers) number *= factor;
@@ -65,8 +67,11 @@ Status check_plan(const StepPlan& plan, const Exchange* exchange) {
 
 Status StepRunner::run(const CpuCompiledStep& step, const Batch& batch) {
   begin(step, batch);
-  for (const Op& op : plan_->ops) {
+  for (std::size_t i = 0; i < plan_->ops.size(); ++i) {
+    const Op& op = plan_->ops[i];
     if (!op.outputs.empty() && rows_of(op.outputs.front()) == 0) continue;
+    next_ = std::ssize(tokens_) <= kMostTokensOfNext ? step.follows(i) : nullptr;
+    if (is_left(step, i)) continue;
     SUBBYTE_CHECK(std::visit([this](const auto& what) { return run(what); }, op.what));
     if (batch.observer != nullptr) show(op);
   }
@@ -77,6 +82,8 @@ void StepRunner::begin(const CpuCompiledStep& step, const Batch& batch) {
   plan_ = &step.plan();
   slots_of_values_ = &step.slots();
   batch_ = &batch;
+  left_norm_ = nullptr;
+  left_rotation_ = nullptr;
   pool_ = &batch.parts.front().sequence->pool();
   head_parts_ = nullptr;
   slots_.resize(std::max(slots_.size(), step.slots().slots.size()));
@@ -193,49 +200,6 @@ Status StepRunner::run(const NormOp& op) {
   return {};
 }
 
-std::vector<LinearProduct> StepRunner::products_of(ValueId y, ValueId x, const Weight& weight) {
-  const CpuWeight& opened = open(weight);
-  std::vector<LinearProduct> products;
-  int64_t first = 0;
-  for (const Matrix& part : opened.parts) {
-    const int64_t rows = part.view.rows;
-    LinearProduct product = {numbers(y).subspan(first), numbers(x), rows_of(x), &part.view};
-    product.bias = opened.bias_of(first, rows);
-    product.y_stride = weight.rows;
-    products.push_back(product);
-    first += rows;
-  }
-  return products;
-}
-
-Status StepRunner::run(const LinearOp& op) {
-  const std::vector<LinearProduct> products = products_of(op.y, op.x, op.weight);
-  if (op.squares_relu) {
-    return linear_group(execution_, products, 1, [&](const DonePart& part) {
-      squared_relu(products[part.set].y, op.weight.rows, part);
-    });
-  }
-  if (!op.exact) return linear_group(execution_, products);
-  const LinearProduct& one = products.front();
-  return exact_linear(execution_, one.y, one.x, one.m, *one.weights, one.bias);
-}
-
-Status StepRunner::run(const GatedLinearOp& op) {
-  const CpuWeight& opened = open(op.gate_up);
-  const int64_t inner = op.gate_up.rows / 2;
-  const int64_t m = rows_of(op.y);
-  const std::span<float> gate = numbers(op.y);
-  const std::span<float> x = numbers(op.x);
-  const std::span<float> up(execution_.floats(Execution::Slot::kGate, m * inner),
-                            static_cast<std::size_t>(m * inner));
-  const LinearProduct products[] = {
-      {gate, x, m, &opened.parts[0].view, opened.bias_of(0, inner)},
-      {up, x, m, &opened.parts[1].view, opened.bias_of(inner, inner)}};
-  return linear_group(execution_, products, 2, [&](const DonePart& part) {
-    apply_gate(execution_.kernels(), op.gate, gate, up, inner, part);
-  });
-}
-
 Status StepRunner::run(const AnglesOp& op) {
   const int64_t half = plan_->value(op.cos).cols;
   const std::span<float> cos = numbers(op.cos);
@@ -248,68 +212,6 @@ Status StepRunner::run(const AnglesOp& op) {
   };
   execution_.pool().parallel_for(rows_of(op.cos), kAngleGrain, compute);
   return {};
-}
-
-Status StepRunner::run(const RotateOp& op) {
-  HeadOperands operands;
-  operands.q_norm = open(op.norms.q);
-  operands.k_norm = open(op.norms.k);
-  if (op.cos != kNoValue) {
-    operands.cos = numbers(op.cos);
-    operands.sin = numbers(op.sin);
-    operands.half = plan_->value(op.cos).cols;
-  }
-  rotate_and_store(execution_, op, numbers(op.qkv), operands, places_[op.cache.group],
-                   cache(op.cache), element());
-  return {};
-}
-
-Status StepRunner::run(const AttendOp& op) {
-  const int64_t q_stride = plan_->value(op.qkv).cols;
-  const float* q = numbers(op.qkv).data();
-  float* y = numbers(op.y).data();
-  const float* selected = op.selected == kNoValue ? nullptr : numbers(op.selected).data();
-  const KvLayer layer = cache(op.cache).layer(op.cache.layer);
-  std::vector<AttentionPart> parts, expanded;
-  for (const Part& part : batch_->parts) {
-    const auto tokens = std::ssize(part.tokens);
-    AttentionPart of_all = {q, y, tokens, part.sequence->length(),
-                            part.sequence->pages(op.cache.group)};
-    if (selected != nullptr) {
-      const int64_t room = std::max<int64_t>(0, op.shape.top - of_all.first_position);
-      of_all.tokens = std::min(tokens, room);
-      AttentionPart others = of_all;
-      others.q += of_all.tokens * q_stride;
-      others.out += of_all.tokens * op.shape.result_size();
-      others.tokens = tokens - of_all.tokens;
-      others.first_position += of_all.tokens;
-      attention_of_selected(execution_, others, q_stride, selected + of_all.tokens * op.shape.top,
-                            layer, op.shape, open(op.sinks));
-      selected += tokens * op.shape.top;
-    }
-    if (expands(op.latent, part)) {
-      expanded.push_back(of_all);
-    } else if (of_all.tokens > 0) {
-      parts.push_back(of_all);
-    }
-    q += tokens * q_stride;
-    y += tokens * op.shape.result_size();
-  }
-  if (!parts.empty()) attention(execution_, parts, q_stride, layer, op.shape, open(op.sinks));
-  if (expanded.empty()) return {};
-  const LatentMatrixViews matrices = {open(op.latent_keys).parts.front().view,
-                                      open(op.latent_values).parts.front().view};
-  SUBBYTE_CHECK(attention_of_expanded(execution_, expanded, q_stride, layer, op.shape, op.latent,
-                                      matrices, open(op.sinks)));
-  if (batch_->observer == nullptr) return {};
-  for (const AttentionPart& part : expanded) clear_unused(op.latent, part);
-  return {};
-}
-
-void StepRunner::clear_unused(const LatentSizes& latent, const AttentionPart& part) {
-  for (int64_t i = 0; i < part.tokens * latent.heads; ++i) {
-    std::fill_n(part.out + i * latent.rank + latent.value, latent.rank - latent.value, 0.0f);
-  }
 }
 
 Status StepRunner::run(const SelectOp& op) {

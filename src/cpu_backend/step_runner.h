@@ -11,22 +11,33 @@
 #include "cpu_backend/weights.h"
 #include "exchange/exchange.h"
 #include "kernels/cpu/execution.h"
-#include "kernels/cpu/linear.h"
+#include "kernels/cpu/linear_pass.h"
 #include "ops/backend.h"
 #include "ops/value_memory.h"
 
 namespace subbyte {
 
-/// A plan with the memory that its values share.
+/// A plan with the memory that its values share, and what each operation may do for the next.
 class CpuCompiledStep : public CompiledStep {
  public:
-  explicit CpuCompiledStep(StepPlan step_plan)
-      : CompiledStep(std::move(step_plan)), slots_(assign_slots(plan())) {}
+  explicit CpuCompiledStep(StepPlan step_plan);
 
   const ValueSlots& slots() const { return slots_; }
+  /// The weights of the next product after operation i, or of the first one of the next step;
+  /// nullptr where they are not known.
+  const NextWeights* follows(std::size_t i) const { return follows_[i]; }
+  /// Says whether the operation after number i may do what i does as it reads it: a product with
+  /// the norm before it, attention with the rotation.
+  bool joins_next(std::size_t i) const { return joins_next_[i]; }
 
  private:
+  bool is_norm_of_product(std::size_t i) const;
+  bool is_rotation_of_attention(std::size_t i) const;
+
   ValueSlots slots_;
+  std::vector<NextWeights> products_;  // by operation; none where it is no product
+  std::vector<const NextWeights*> follows_;
+  std::vector<bool> joins_next_;
 };
 
 /// Code linear.unsupported names an operation that the runner has no form of, or that exchanges
@@ -62,6 +73,13 @@ class StepRunner {
   std::span<float> numbers(ValueId id);
   /// A product for each matrix of `weight`; their results lie side by side in the rows of y.
   std::vector<LinearProduct> products_of(ValueId y, ValueId x, const Weight& weight);
+  /// Says whether operation i is left to the one after it: left_norm_, left_rotation_.
+  bool is_left(const CpuCompiledStep& step, std::size_t i);
+  RotatedRows rotated_rows(const RotateOp& op);
+  /// Attention of one token of each part, with the rotation that was left to it.
+  void attend_tokens(const AttendOp& op, const RotateOp& rotation);
+  /// linear_pass() with the norm that was left to it, and with the product that follows.
+  Status multiply(std::span<const LinearProduct> products, LinearPass pass, AfterPart after);
   /// The head rows of a value: all of it, or copies.
   std::span<float> head_rows(ValueId id, FloatBuffer& copies);
   const KvMemory& memory(const CacheSlot& slot) const {
@@ -98,6 +116,7 @@ class StepRunner {
   std::vector<FloatBuffer> slots_;  // later steps use them again
   std::vector<float> logits_;       // a value, too
   FloatBuffer head_x_, head_delta_;
+  FloatBuffer sums_;      // that threads make beside a product, in turns with the slot of their x
   FloatBuffer heads_;     // [heads][rows][inputs]
   FloatBuffer gathered_;  // of all ranks
   // Of the step that runs.
@@ -106,6 +125,9 @@ class StepRunner {
   const Batch* batch_ = nullptr;
   const KvPool* pool_ = nullptr;
   const AllGatherOp* head_parts_ = nullptr;
+  const NextWeights* next_ = nullptr;     // after the operation that runs
+  const AddNormOp* left_norm_ = nullptr;  // which the next operation is to make
+  const RotateOp* left_rotation_ = nullptr;
   std::vector<int32_t> tokens_;                // of all parts
   std::vector<int64_t> positions_;             // of each of them
   std::vector<bool> are_long_;                 // whether the text of each of them is

@@ -1,6 +1,7 @@
 #include "kernels/cpu/linear.h"
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "kernels/cpu/block_kernels.h"
 #include "kernels/cpu/blocks.h"
 #include "kernels/cpu/check_linear.h"
+#include "kernels/cpu/linear_pass.h"
 #include "matrix/alternate_rows.h"
 
 namespace subbyte {
@@ -15,9 +17,12 @@ namespace {
 
 // Activations that a thread takes at a time to pack them: one or two microseconds.
 constexpr int64_t kPackGrain = 1 << 14;
-// Activations that each thread packs for itself: what one thread has packed the others fetch from
-// its cache, which takes as long, and they would be woken once more for it.
-constexpr int64_t kPackedByEach = 1 << 16;
+// Activations of an input that each thread packs for itself: what one thread has packed the others
+// fetch from its cache, which takes as long, and they would be woken once more for it. The second
+// holds for one input of which there are numbers of 16 bits.
+constexpr int64_t kPackedByEach = kPackGrain;
+constexpr int64_t kNumbersPackedByEach = 1 << 16;
+constexpr int kMostInputsOfEach = 8;
 // Items that a thread should have, so that the last ones are small; and the activations below which
 // a block is not worth decoding the weights once more.
 constexpr int64_t kItemsOfThread = 4;
@@ -37,10 +42,7 @@ struct Input {
 
   int64_t num_packs() const { return ceil_div(product.m, layout->rows_per_pack); }
 
-  /// Says whether each thread is to pack it for itself.
-  bool is_for_each_thread() const {
-    return product.x_numbers != nullptr && product.m * product.weights->cols <= kPackedByEach;
-  }
+  int64_t floats() const { return product.m * product.weights->cols; }
 
   bool supports(const LinearProduct& other, const cpu::PackedLayout* its_layout) const {
     return layout == its_layout && product.x.data() == other.x.data() && product.m == other.m &&
@@ -66,14 +68,29 @@ struct Step {
   const MatrixView* decoded;  // nullptr: the kernel decodes
 };
 
+/// What a thread has packed for itself.
+struct PackedByThread {
+  uint64_t group = 0;
+  int task = 0;
+  uint32_t inputs = 0;  // bits
+};
+thread_local constinit PackedByThread packed_by_thread;
+
+/// A number of its own for each group of products, from 1 on.
+uint64_t next_group() {
+  static constinit std::atomic<uint64_t> last = 0;
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 /// The work of one linear_group().
 class Group {
  public:
-  Group(Execution& execution, cpu::Precision precision, int64_t set_size)
+  Group(Execution& execution, const LinearPass& pass)
       : execution_(execution),
         kernels_(execution.kernels()),
-        precision_(precision),
-        set_size_(set_size) {}
+        precision_(pass.is_exact ? cpu::Precision::kF32 : execution.precision()),
+        set_size_(pass.set_size),
+        pass_(pass) {}
 
   Status add(const LinearProduct& product) {
     const cpu::MatmulKernel* kernel = cpu::find_matmul(kernels_, kernel_format(*product.weights));
@@ -100,11 +117,10 @@ class Group {
     scratch_bytes_ = round_up(scratch_bytes_, 64);
     const int64_t threads = execution_.pool().size();
     scratch_ = execution_.buffer(Execution::Slot::kScratch, scratch_bytes_ * threads);
-    const bool alone = threads > 1 && inputs_.size() == 1 && inputs_.front().is_for_each_thread();
-    if (alone) has_packed_.assign(threads, 0);
-    packed_ =
-        execution_.buffer(Execution::Slot::kActivations, packed_bytes_ * (alone ? threads : 1));
-    if (!alone) pack();
+    if (is_packed_by_each()) number_ = next_group();
+    const int64_t copies = number_ != 0 ? threads : 1;
+    packed_ = execution_.buffer(Execution::Slot::kActivations, packed_bytes_ * copies);
+    if (number_ == 0) pack();
     for (Step& step : steps_) {
       const Input& input = inputs_[step.input];
       step.task.x = {packed_ + input.offset, input.product.m, input.stride};
@@ -113,6 +129,18 @@ class Group {
   }
 
  private:
+  bool is_packed_by_each() const {
+    if (execution_.pool().size() == 1) return false;
+    if (pass_.make_rows != nullptr) return true;
+    const Input& first = inputs_.front();
+    if (inputs_.size() == 1 && first.product.x_numbers != nullptr) {
+      return first.floats() <= kNumbersPackedByEach;
+    }
+    return inputs_.size() <= kMostInputsOfEach &&
+           std::ranges::all_of(inputs_,
+                               [](const Input& input) { return input.floats() <= kPackedByEach; });
+  }
+
   const cpu::KernelVariant& choose(const LinearProduct& product, const cpu::MatmulKernel& kernel,
                                    const cpu::Weights& weights) const {
     const auto with = [&](cpu::Precision precision) -> const cpu::KernelVariant& {
@@ -135,9 +163,10 @@ class Group {
     inputs_.push_back({product, layout, packed_bytes_, layout->bytes(k) + layout->padding});
     packed_bytes_ += inputs_.back().num_packs() * inputs_.back().stride;
     const int64_t copies = layout->rows_per_pack * k * static_cast<int64_t>(sizeof(float));
-    const bool copied =
-        !product.x_rows.empty() || product.weights->format.rotation != 0 || reads_numbers(product);
-    if (copied) scratch_bytes_ = std::max(scratch_bytes_, copies);
+    const bool makes = pass_.make_rows != nullptr;
+    const bool copied = makes || !product.x_rows.empty() || product.weights->format.rotation != 0 ||
+                        reads_numbers(product);
+    if (copied) scratch_bytes_ = std::max(scratch_bytes_, copies * (makes ? 2 : 1));
     return inputs_.size() - 1;
   }
 
@@ -178,27 +207,32 @@ class Group {
                        gather, weights.cols);
   }
 
-  /// The packs of a thread alone, where they are not there yet; bytes from packed_ to them.
-  int64_t packed_alone(int thread) {
-    if (has_packed_.empty()) return 0;
-    const int64_t place = thread * packed_bytes_;
-    if (has_packed_[thread] != 0) return place;
-    has_packed_[thread] = 1;
-    const Input& input = inputs_.front();
-    for (int64_t i = 0; i < input.num_packs(); ++i) {
-      pack(input, i, numbers_of(input, i, scratch_of(thread)), packed_ + place);
+  /// The packs of a task's own of an input, which are made if they are not there yet; bytes from
+  /// packed_ to them.
+  int64_t packed_for(std::size_t input, int task) const {
+    if (number_ == 0) return 0;
+    const int64_t place = task * packed_bytes_;
+    PackedByThread& done = packed_by_thread;
+    if (done.group != number_ || done.task != task) done = {number_, task, 0};
+    const uint32_t bit = 1u << input;
+    if ((done.inputs & bit) != 0) return place;
+    done.inputs |= bit;
+    const Input& of = inputs_[input];
+    for (int64_t i = 0; i < of.num_packs(); ++i) {
+      pack(of, i, numbers_of(of, i, task), packed_ + place);
     }
     return place;
   }
 
   /// The floats of a pack, rather than those of x, which another thread may have made.
-  const float* numbers_of(const Input& input, int64_t i, uint8_t* scratch) const {
+  const float* numbers_of(const Input& input, int64_t i, int task) const {
     const LinearProduct& product = input.product;
     const int64_t first = i * input.layout->rows_per_pack;
     const int64_t rows = rows_of_pack(input, i);
-    if (!reads_numbers(product)) return rows_of(product, first, rows, scratch);
+    auto* const floats = reinterpret_cast<float*>(scratch_of(task));
+    if (pass_.make_rows != nullptr) return (*pass_.make_rows)(first, rows, task, floats);
+    if (!reads_numbers(product)) return rows_of(product, first, rows, scratch_of(task));
     const int64_t k = product.weights->cols;
-    auto* const floats = reinterpret_cast<float*>(scratch);
     kernels_.vectors->blocks->load[static_cast<int>(product.x_element)](
         floats, product.x_numbers + first * k * element_bytes(product.x_element), rows * k);
     return floats;
@@ -271,24 +305,20 @@ class Group {
       items += static_cast<int64_t>(ceil_div(rows, cuts.back().grain)) * cuts.back().num_blocks;
     }
     cuts.push_back({items, 1, 1, 1});
+    const int threads = execution_.pool().size();
     execution_.pool().parallel_for(items, 1, [&](int64_t begin, int64_t end, int task) {
-      const int64_t place = packed_alone(task);
+      if (pass_.next != nullptr) expect_reads(*pass_.next, task, threads);
       int64_t set = std::ranges::upper_bound(cuts, begin, {}, &Cut::first_item) - cuts.begin() - 1;
       for (; begin < end; ++set) {
         const int64_t last = std::min(end, cuts[set + 1].first_item);
-        multiply_items(set, cuts[set], begin, last, {task, place}, after);
+        multiply_items(set, cuts[set], begin, last, task, after);
         begin = last;
       }
     });
   }
 
-  struct Task {
-    int number;
-    int64_t packed;  // from packed_ to what it reads
-  };
-
   /// Grains that are not cut are one run of rows.
-  void multiply_items(int64_t set, const Cut& cut, int64_t begin, int64_t end, Task task,
+  void multiply_items(int64_t set, const Cut& cut, int64_t begin, int64_t end, int task,
                       AfterPart after) const {
     begin -= cut.first_item;
     end -= cut.first_item;
@@ -305,17 +335,17 @@ class Group {
     }
   }
 
-  void multiply_part(DonePart part, Task task, AfterPart after) const {
+  void multiply_part(DonePart part, int task, AfterPart after) const {
     part.end = std::min(part.end, steps_of(part.set).front().task.row_end);
     for (const Step& step : steps_of(part.set)) {
       cpu::MatmulTask one = step.task;
       const int64_t packs = part.first_m / step.variant.layout->rows_per_pack;
-      one.x.data += task.packed + packs * one.x.stride;
+      one.x.data += packed_for(step.input, task) + packs * one.x.stride;
       one.x.rows = part.num_m;
       one.y += part.first_m * one.y_stride;
       one.row_begin = part.begin;
       one.row_end = part.end;
-      one.scratch = scratch_of(task.number);
+      one.scratch = scratch_of(task);
       step.decoded == nullptr ? step.variant.multiply(one) : multiply_decoded(step, one);
     }
     after(part);
@@ -349,47 +379,50 @@ class Group {
   const cpu::Kernels& kernels_;
   cpu::Precision precision_;
   int64_t set_size_;
+  const LinearPass& pass_;
   std::vector<Input> inputs_;
   std::vector<Step> steps_;
   int64_t packed_bytes_ = 0;
   uint8_t* packed_ = nullptr;
-  std::vector<uint8_t> has_packed_;  // of each thread, where each packs for itself
-  int64_t scratch_bytes_ = 0;        // of one thread
+  uint64_t number_ = 0;        // where each thread packs for itself
+  int64_t scratch_bytes_ = 0;  // of one thread
   uint8_t* scratch_ = nullptr;
 };
 
-Status run_group(Execution& execution, cpu::Precision precision,
-                 std::span<const LinearProduct> products, int64_t set_size, AfterPart after) {
+}  // namespace
+
+bool makes_rows(Execution& execution, int64_t m, int64_t cols) {
+  return execution.pool().size() > 1 && m * cols <= kPackedByEach;
+}
+
+Status linear_pass(Execution& execution, std::span<const LinearProduct> products,
+                   const LinearPass& pass, AfterPart after) {
   if (products.empty()) return {};
-  Group group(execution, precision, set_size);
+  Group group(execution, pass);
   for (const LinearProduct& product : products) SUBBYTE_CHECK(group.add(product));
   group.run(after);
   return {};
 }
 
-constexpr auto kNothingAfter = [](const DonePart&) {};
-
-}  // namespace
-
 Status linear_group(Execution& execution, std::span<const LinearProduct> products) {
-  return run_group(execution, execution.precision(), products, 1, kNothingAfter);
+  return linear_pass(execution, products, {}, kNothingAfter);
 }
 
 Status linear_group(Execution& execution, std::span<const LinearProduct> products, int64_t set_size,
                     AfterPart after) {
-  return run_group(execution, execution.precision(), products, set_size, after);
+  return linear_pass(execution, products, {.set_size = set_size}, after);
 }
 
 Status linear(Execution& execution, std::span<float> y, std::span<const float> x, int64_t m,
               const MatrixView& weights, std::span<const float> bias) {
   const LinearProduct product = {y, x, m, &weights, bias};
-  return run_group(execution, execution.precision(), {&product, 1}, 1, kNothingAfter);
+  return linear_pass(execution, {&product, 1}, {}, kNothingAfter);
 }
 
 Status exact_linear(Execution& execution, std::span<float> y, std::span<const float> x, int64_t m,
                     const MatrixView& weights, std::span<const float> bias) {
   const LinearProduct product = {y, x, m, &weights, bias};
-  return run_group(execution, cpu::Precision::kF32, {&product, 1}, 1, kNothingAfter);
+  return linear_pass(execution, {&product, 1}, {.is_exact = true}, kNothingAfter);
 }
 
 }  // namespace subbyte
