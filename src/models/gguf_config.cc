@@ -281,6 +281,14 @@ void add_what_is_there(const GgufModel& model, const GgufArchitecture& architect
   }
 }
 
+/// A list says a number for each layer.
+bool has_all_layers(const GgufFile& file, const GgufValue& value) {
+  if (!value.is_array()) return true;
+  const GgufValue* const layers = file.find(gguf_key_in(file, "block_count"));
+  const auto count = layers == nullptr || layers->is_array() ? std::nullopt : layers->integer();
+  return count && *count >= 0 && value.size() == static_cast<uint64_t>(*count);
+}
+
 }  // namespace
 
 std::string gguf_key_in(const GgufFile& file, std::string_view name) {
@@ -294,7 +302,7 @@ Result<std::optional<int64_t>> gguf_integer(const GgufFile& file, std::string_vi
   const GgufValue* const value = file.find(full);
   if (value == nullptr) return std::optional<int64_t>();
   std::optional<int64_t> found = value->integer(0);
-  bool are_same = found.has_value() && value->size() <= kMaxListed;
+  bool are_same = found.has_value() && value->size() <= kMaxListed && has_all_layers(file, *value);
   for (uint64_t i = 1; are_same && i < value->size(); ++i) {
     const auto next = value->integer(i);
     if (found == 0) found = next;
@@ -312,7 +320,7 @@ Result<std::optional<double>> gguf_number(const GgufFile& file, std::string_view
   const GgufValue* const value = file.find(full);
   if (value == nullptr) return std::optional<double>();
   const auto first = value->number(0);
-  bool are_same = first.has_value() && value->size() <= kMaxListed;
+  bool are_same = first.has_value() && value->size() <= kMaxListed && has_all_layers(file, *value);
   for (uint64_t i = 1; are_same && i < value->size(); ++i) are_same = value->number(i) == first;
   if (are_same) return first;
   return file.error(kCode, full, value->is_array() ? "the same number for each layer" : "a number");

@@ -246,6 +246,21 @@ TEST(GgufConfig, refuses_what_would_change_numbers) {
   }
 }
 
+/// As llama.cpp has it.
+TEST(GgufConfig, lists_have_a_number_for_each_layer) {
+  const auto code_with = [](std::initializer_list<uint32_t> numbers) {
+    GgufBytes file = model_of("qwen3", 2);
+    std::string list = raw(uint32_t{4}) + raw(uint64_t{numbers.size()});
+    for (const uint32_t number : numbers) list += raw(number);
+    file.key("qwen3.attention.head_count_kv", 9, list);
+    const auto config = config_of(file);
+    return config.ok() ? std::string() : std::string(config.error().code);
+  };
+  EXPECT_EQ(code_with({2, 2}), "");
+  EXPECT_EQ(code_with({2}), "gguf.value");
+  EXPECT_EQ(code_with({2, 2, 2}), "gguf.value");
+}
+
 TEST(GgufTensors, refuse_heads_that_the_rows_do_not_have) {
   for (const int64_t heads : {int64_t{0}, int64_t{3}, int64_t{8}, int64_t{1} << 30}) {
     GgufBytes file = model_of("llama");
