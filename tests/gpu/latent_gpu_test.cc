@@ -63,7 +63,7 @@ TEST(GpuLatentAttention, reads_a_cache_in_e4m3) {
 /// Many tokens at once expand latents, few read them as they are; and both in one step.
 TEST(GpuLatentAttention, gives_the_same_by_expanded_latents_and_by_absorbed_matrices) {
   const Case deepseek = {{.heads = 16, .rank = 512, .turning = 64, .nope = 128, .value = 128}, 600};
-  const Case small = {{.heads = 64, .rank = 64, .turning = 16, .nope = 32, .value = 48}, 1600};
+  const Case small = {{.heads = 64, .rank = 64, .turning = 16, .nope = 32, .value = 48}, 900};
   for (const bool is_bf16 : {false, true}) {
     const auto backend =
         std::move(make_backend(gpu(is_bf16 ? Activations::kBF16 : Activations::kF32))).value();
