@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "app/checkpoint_json.h"
@@ -17,6 +19,7 @@
 #include "checkpoints/model_path.h"
 #include "models/model.h"
 #include "models/tensor_spec.h"
+#include "parallel/rank_sizes.h"
 #include "verify/report_json.h"
 #include "verify/tensor_kinds.h"
 
@@ -27,6 +30,7 @@ struct Options {
   std::string path;
   bool json = false;
   bool tensors = false;
+  int64_t ranks = 0;
 };
 
 double megabytes(uint64_t bytes) {
@@ -109,6 +113,43 @@ std::string summary(const Inspection& inspection) {
   return text;
 }
 
+double cache_kilobytes(const RankSizes& rank) {
+  return static_cast<double>(cache_position_bytes(rank.cache, Element::kF16)) / 1e3;
+}
+
+/// Parts of ranks, and what each has as a whole.
+std::string rank_lines(const GroupSizes& sizes) {
+  const auto by_bytes = [](const RankSizes& rank) { return rank.weight_bytes; };
+  const RankSizes& most = *std::ranges::max_element(sizes.ranks, {}, by_bytes);
+  std::string whole;
+  for (const WholeMatrices& one : sizes.whole) {
+    whole += fmt::format("{}{} ({}{:.1f} MB)", whole.empty() ? "" : ", ", one.name,
+                         one.count > 1 ? fmt::format("{}, ", one.count) : "",
+                         megabytes(static_cast<uint64_t>(one.bytes)));
+  }
+  return fact("ranks",
+              fmt::format("{}, each with at most {:.1f} MB of weights, {:.1f} MB of them whole, "
+                          "and {:.1f} kB of cache a position, in f16",
+                          sizes.ranks.size(), megabytes(static_cast<uint64_t>(most.weight_bytes)),
+                          megabytes(static_cast<uint64_t>(most.whole_bytes)),
+                          cache_kilobytes(most))) +
+         fact("whole", whole.empty() ? "norms and biases alone" : whole + ", norms and biases");
+}
+
+Json json_of(const GroupSizes& sizes) {
+  Json ranks = Json::array();
+  for (const RankSizes& rank : sizes.ranks) {
+    ranks.push_back({{"weight_bytes", rank.weight_bytes},
+                     {"whole_bytes", rank.whole_bytes},
+                     {"cache_bytes", cache_position_bytes(rank.cache, Element::kF16)}});
+  }
+  Json whole = Json::array();
+  for (const WholeMatrices& one : sizes.whole) {
+    whole.push_back({{"name", one.name}, {"count", one.count}, {"bytes", one.bytes}});
+  }
+  return {{"ranks", std::move(ranks)}, {"whole", std::move(whole)}};
+}
+
 std::vector<TensorKind> kinds_of(const Inspection& inspection, bool all_tensors) {
   if (!all_tensors) return find_tensor_kinds(inspection.weights);
   std::vector<TensorKind> kinds;
@@ -117,8 +158,9 @@ std::vector<TensorKind> kinds_of(const Inspection& inspection, bool all_tensors)
   return kinds;
 }
 
-std::string as_page(const Inspection& inspection, bool all_tensors) {
-  std::string text = summary(inspection) + "\n" +
+std::string as_page(const Inspection& inspection, const std::optional<GroupSizes>& ranks,
+                    bool all_tensors) {
+  std::string text = summary(inspection) + (ranks ? rank_lines(*ranks) : "") + "\n" +
                      tensor_table(kinds_of(inspection, all_tensors), columns_of(stdout));
   if (!inspection.reads_scales) {
     text += fitted(line("scales of {:.1f} MB were not looked at: `subbyte verify` does",
@@ -135,13 +177,28 @@ std::string as_page(const Inspection& inspection, bool all_tensors) {
   return text;
 }
 
+/// Of a model that loads; nullopt where nobody asks for ranks.
+Result<std::optional<GroupSizes>> sizes_of_ranks(const ModelFiles& files, Backend& host,
+                                                 int64_t ranks) {
+  if (ranks == 0) return std::optional<GroupSizes>();
+  SizingBackend backend(host, static_cast<int>(ranks));
+  SUBBYTE_CHECK(check_loading(files, backend, Reads::kHeaders));
+  return std::optional<GroupSizes>(backend.sizes());
+}
+
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto path, find_checkpoint(options.path));
   SUBBYTE_TRY(const auto backend, host_backend(invocation));
   SUBBYTE_TRY(const Inspection inspection, inspect(path, backend->host(), backend.get()));
-  const std::string text = options.json
-                               ? json_text(with_checkpoint(options.path, to_json(inspection)))
-                               : as_page(inspection, options.tensors);
+  SUBBYTE_TRY(const auto ranks, sizes_of_ranks(path, *backend, options.ranks));
+  std::string text;
+  if (options.json) {
+    Json root = to_json(inspection);
+    if (ranks) root["tensor_parallel"] = json_of(*ranks);
+    text = json_text(with_checkpoint(options.path, std::move(root)));
+  } else {
+    text = as_page(inspection, ranks, options.tensors);
+  }
   print(stdout, text);
   return inspection.problems.empty() ? kOk : kProblemsFound;
 }
@@ -154,12 +211,18 @@ void add_inspect(Program& program, Invocation& invocation) {
       "Show architecture, formats, bits per weight and sizes; exit code 3 when there are problems",
       "  subbyte inspect demo/model\n"
       "  subbyte inspect Qwen/Qwen3-8B-AWQ --json\n"
+      "  subbyte inspect ./model --tensor-parallel 4\n"
       "  subbyte inspect model-00001-of-00002.safetensors");
   auto options = std::make_shared<Options>();
   command.model(options->path,
                 "directory, GGUF, .safetensors, ak42, ak47 or ak48 file, or "
                 "org/name[@revision]");
   command.flag("--tensors", options->tensors, "a line for each tensor, not for each kind");
+  command
+      .option("--tensor-parallel", options->ranks,
+              "show what each of so many ranks has, and what all have as a whole")
+      .value("N")
+      .between(1, 64);
   command.flag("--json", options->json, "print one JSON object");
   command.shares(Shares::kThreads);
   command.run([options, &invocation] { return run(invocation, *options); });

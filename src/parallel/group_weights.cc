@@ -30,11 +30,6 @@ int64_t coarse_unit(int64_t cols, int64_t unit, int ranks) {
   return unit;
 }
 
-/// Stored columns by rank.
-Parts stored_parts(const MatrixView& matrix, int ranks) {
-  return even_parts(matrix.cols, coarse_unit(matrix.cols, column_unit(matrix), ranks), ranks);
-}
-
 std::vector<float> part_of(std::span<const float> numbers, const Columns& columns) {
   std::vector<float> part;
   for (const ColumnRange& range : columns) {
@@ -43,17 +38,6 @@ std::vector<float> part_of(std::span<const float> numbers, const Columns& column
     part.insert(part.end(), found.begin(), found.end());
   }
   return part;
-}
-
-/// Those of `rows` that the matrix has whose rows begin at `first`, as rows of its own.
-Columns rows_within(const Columns& rows, int64_t first, int64_t count) {
-  Columns found;
-  for (const ColumnRange& range : rows) {
-    const int64_t begin = std::max(range.first, first);
-    const int64_t end = std::min(range.end(), first + count);
-    if (begin < end) found.push_back({begin - first, end - begin});
-  }
-  return found;
 }
 
 /// Rows of gate and up that give these inner numbers, in a matrix that has both in turns.
@@ -66,6 +50,20 @@ Columns in_turns(const Columns& inner) {
 }  // namespace
 
 // ---- borders
+
+Parts stored_parts(const MatrixView& matrix, int ranks) {
+  return even_parts(matrix.cols, coarse_unit(matrix.cols, column_unit(matrix), ranks), ranks);
+}
+
+Columns rows_within(const Columns& rows, int64_t first, int64_t count) {
+  Columns found;
+  for (const ColumnRange& range : rows) {
+    const int64_t begin = std::max(range.first, first);
+    const int64_t end = std::min(range.end(), first + count);
+    if (begin < end) found.push_back({begin - first, end - begin});
+  }
+  return found;
+}
 
 Parts GroupBorders::input_parts(const Weight& weight, int ranks) const {
   if (weight.storage == nullptr) return even_parts(weight.cols, 1, ranks);

@@ -18,6 +18,12 @@ struct GroupWeight {
   bool is_far = false;
 };
 
+/// Stored columns of a matrix by rank; empty where it cannot be divided.
+Parts stored_parts(const MatrixView& matrix, int ranks);
+
+/// Those of `rows` that the matrix has whose rows begin at `first`, as rows of its own.
+Columns rows_within(const Columns& rows, int64_t first, int64_t count);
+
 /// Handles without storage, of plans before weights are loaded, may be cut anywhere.
 class GroupBorders : public WeightBorders {
  public:
