@@ -31,16 +31,24 @@ Result<CheckpointParts> open_model(const ModelFiles& files) {
   return checkpoint;
 }
 
-/// Finds the first operation of a step whose results are not all finite.
+/// Finds the first operation of a step whose results are not all finite. Of the ranks of a group
+/// one is seen, and of the others what they exchange with it.
 class NotFinite : public StepObserver {
  public:
   void observe(const Op& op, ValueId, std::span<const float> numbers) override {
     const auto is_finite = [](float number) { return std::isfinite(number); };
     if (std::holds_alternative<SelectOp>(op.what))
       return;  // lists may be short, the rest unwritten
-    if (!first_.empty() || std::ranges::all_of(numbers, is_finite)) return;
-    first_ = op.name;
-    reads_cache_ = std::holds_alternative<AttendOp>(op.what);
+    if (!first_.empty()) return;
+    const bool attends = std::holds_alternative<AttendOp>(op.what);
+    const bool is_of_ranks = std::holds_alternative<AllReduceOp>(op.what) ||
+                             std::holds_alternative<AllGatherOp>(op.what);
+    if (!std::ranges::all_of(numbers, is_finite)) {
+      first_ = op.name;
+      if (is_of_ranks) first_ = op.name.substr(0, op.name.rfind('.')) + " on another rank";
+      reads_cache_ = attends || (is_of_ranks && follows_attention_);
+    }
+    follows_attention_ = attends || (follows_attention_ && !is_of_ranks);
   }
   /// Empty while all numbers are finite.
   const std::string& first() const { return first_; }
@@ -50,6 +58,7 @@ class NotFinite : public StepObserver {
  private:
   std::string first_;
   bool reads_cache_ = false;
+  bool follows_attention_ = false;  // and nothing was exchanged since
 };
 
 LoadOptions with_step_tokens(LoadOptions options, const Backend& backend) {
