@@ -1,6 +1,7 @@
 #include "parallel/group_backend.h"
 
 #include <algorithm>
+#include <exception>
 #include <new>
 #include <string>
 #include <string_view>
@@ -159,6 +160,8 @@ class GroupBackend : public Backend {
         results[i] = compile(plan, division, i, steps[i]);
       } catch (const std::bad_alloc&) {
         results[i] = Error{"memory", "not enough memory for the weights of a rank"};
+      } catch (const std::exception& error) {  // a thread has nobody who would catch it
+        results[i] = Error{"device.ranks", std::string("the weights of a rank: ") + error.what()};
       }
     });
     for (const Status& result : results) SUBBYTE_CHECK(result);
