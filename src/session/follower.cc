@@ -24,6 +24,14 @@ std::string program() {
   return fmt::format("subbyte {}, commit {}", version(), commit());
 }
 
+/// Options that change the bits of results: a rank with others would compute another model.
+std::string arithmetic(const DeviceOptions& device) {
+  constexpr std::string_view kNames[] = {"f32", "bf16", "int8", "mxfp8", "fp8"};
+  return fmt::format("--activations {}{}{}", kNames[static_cast<std::size_t>(device.activations)],
+                     device.batch_invariant ? " --batch-invariant" : "",
+                     device.isa.empty() ? "" : " with kernels of " + device.isa);
+}
+
 /// A digest of what tells a model from others.
 Result<std::string> digest_of(const ModelFiles& files) {
   SUBBYTE_TRY(const auto digests, model_identity(files.path(), files.directory()));
@@ -38,8 +46,9 @@ Status expect_same(const std::string& found, const std::string& of_first, std::s
                                               what, of_first, found)};
 }
 
-Status open_as(MessageReader& message, ModelFiles& files) {
+Status open_as(MessageReader& message, const DeviceOptions& device, ModelFiles& files) {
   SUBBYTE_CHECK(expect_same(program(), message.take_text(), "program"));
+  SUBBYTE_CHECK(expect_same(arithmetic(device), message.take_text(), "arithmetic"));
   const std::string name = message.take_text();
   SUBBYTE_TRY(const std::filesystem::path path, find_model(name));
   files = ModelFiles(path);
@@ -81,10 +90,12 @@ Result<std::unique_ptr<Model>> try_to_load(const ModelFiles& files, Backend& bac
 
 }  // namespace
 
-Status open_elsewhere(Exchange& others, const std::string& name, const ModelFiles& files) {
+Status open_elsewhere(Exchange& others, const DeviceOptions& device, const std::string& name,
+                      const ModelFiles& files) {
   SUBBYTE_TRY(const std::string digest, digest_of(files));
   MessageWriter message;
   message.add_text(program());
+  message.add_text(arithmetic(device));
   message.add_text(name);
   message.add_text(digest);
   SUBBYTE_CHECK(send(others, static_cast<uint32_t>(Kind::kOpen), message));
@@ -113,7 +124,7 @@ Status follow_first_rank(const DeviceOptions& device) {
     if (message.kind() == kEndOfMessages) return {};
     if (message.kind() == static_cast<uint32_t>(Kind::kOpen)) {
       // Rank 0 says what was refused, and ends.
-      static_cast<void>(agree(exchange, open_as(message, files)).ok());
+      static_cast<void>(agree(exchange, open_as(message, device, files)).ok());
       continue;
     }
     auto loaded = try_to_load(files, *backend, read_options(message));

@@ -3,7 +3,7 @@
 // others do the same.
 //
 //   rank 0                                rank 1, 2, ...: follow_first_rank()
-//   open_elsewhere   --- which model -->  opens it; all compare program and files
+//   open_elsewhere   --- which model -->  opens it; all compare program, options and files
 //   load_elsewhere   --- options ------>  loads it; all agree that they have
 //   steps            ----------------->   steps
 //   its end          ----------------->   returns
@@ -17,8 +17,10 @@
 namespace subbyte {
 
 /// Lets the other ranks open the model of that name, which rank 0 has opened. Code exchange.failed
-/// where another rank has another program or another model, or does not open it.
-Status open_elsewhere(Exchange& others, const std::string& name, const ModelFiles& files);
+/// where another rank has another program, another model or other options of its arithmetic, or
+/// does not open it. `device`: as it was asked for.
+Status open_elsewhere(Exchange& others, const DeviceOptions& device, const std::string& name,
+                      const ModelFiles& files);
 
 /// Lets the other ranks load the model, before rank 0 does; then all agree() on how that went.
 Status load_elsewhere(Exchange& others, const LoadOptions& options);

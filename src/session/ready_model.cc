@@ -77,7 +77,7 @@ Result<ReadyModel> ReadyModel::open(const std::string& name, const DeviceOptions
   if (squares) ready.auto_device = with_wide_activations(std::move(ready.auto_device));
   SUBBYTE_TRY(ready.backend, choose_machine(ready.device, ready.auto_device));
   if (Exchange* const others = exchange_of(*ready.backend)) {
-    SUBBYTE_CHECK(open_elsewhere(*others, name, ready.files));
+    SUBBYTE_CHECK(open_elsewhere(*others, device, name, ready.files));
   }
   ready.load_seconds = now() - start;
   return ready;

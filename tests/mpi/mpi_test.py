@@ -228,6 +228,12 @@ class Refusals(unittest.TestCase):
             command = [*MPIRUN, "-n", "1", *ask, ":", "-n", "1", str(other), *ask[1:]]
             self.expect_line(command, "rank 1 of 2: the program")
 
+    def test_other_arithmetic_on_a_rank(self) -> None:
+        for words in (["--batch-invariant"], ["--activations", "bf16"]):
+            ask = program(2, "run", DEMO, "-p", "x")
+            command = [*MPIRUN, "-n", "1", *ask, ":", "-n", "1", *ask, *words]
+            self.expect_line(command, "rank 1 of 2: the arithmetic is not that of rank 0")
+
     def test_a_prompt_that_the_first_rank_refuses(self) -> None:
         self.expect_line(on_ranks(2, "run", DEMO, "-p", ""), "the prompt is empty")
 
