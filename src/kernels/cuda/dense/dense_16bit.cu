@@ -10,11 +10,12 @@
 
 #include "kernels/cuda/common/elements.cuh"
 #include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/dense/token_tiles.h"
 
 namespace subbyte::cuda {
 namespace {
 
-constexpr int kRows = 128;   // outputs of a CTA
+constexpr int kRows = kDenseRows;
 constexpr int kInputs = 64;  // of a tile: rows of 128 bytes
 constexpr int kRowBytes = 2 * kInputs;
 constexpr int kThreads = 256;
@@ -224,10 +225,22 @@ void launch_tile(const DenseCall& call, const DenseHeads* heads, Stream stream) 
   launch(kernel, {grid, kThreads, kBytes}, stream, call, *heads);
 }
 
+/// Of the current device; what an H100 and an H200 have where the driver does not say it.
+int multiprocessors() {
+  int device = 0;
+  int count = 0;
+  const bool is_known =
+      cudaGetDevice(&device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
+  return is_known ? count : 132;
+}
+
 template <Element kW, Element kX>
 void launch_for_tokens(const DenseCall& call, const DenseHeads* heads, Stream stream) {
-  if (call.m <= 16) return launch_tile<kW, kX, 16>(call, heads, stream);
-  if (call.m <= 64) return launch_tile<kW, kX, 64>(call, heads, stream);
+  const int64_t matrices = heads == nullptr ? 1 : heads->count;
+  const int tokens = dense_token_tile(call.rows, call.m, matrices, kW != kX, multiprocessors());
+  if (tokens == 16) return launch_tile<kW, kX, 16>(call, heads, stream);
+  if (tokens == 64) return launch_tile<kW, kX, 64>(call, heads, stream);
   launch_tile<kW, kX, 128>(call, heads, stream);
 }
 
