@@ -17,6 +17,26 @@ Status CudaStepRunner::launch(const AttendOp& op) {
   return attention_.attend(op, kind, activations(op.y), activations(op.qkv), selected);
 }
 
+/// A cache of another type has no such kernel, nor has a GPU before Hopper.
+bool CudaStepRunner::attends_tokens() const {
+  const std::span<const Part> parts = batch_->parts;
+  return parts.front().sequence->pool().type() == element() &&
+         cuda::StepLayout::supports(device_, std::ssize(parts));
+}
+
+Status CudaStepRunner::launch(const TokenAttention& item) {
+  if (!attends_tokens()) return launch_apart({item.rotate, item.op});
+  const auto& rotate = plan_op<RotateOp>(item.rotate);
+  const auto& attend = plan_op<AttendOp>(item.op);
+  cuda::StepAttention attention = attention_.of_program(
+      rotate, floats(rotate.cos), floats(rotate.sin), 2 * plan_->value(rotate.cos).cols);
+  attention.qkv = {at(rotate.qkv), plan_->value(rotate.qkv).cols, cuda::StepInput::Kind::kNumbers,
+                   0, 0};
+  attention.y = at(attend.y);
+  attention.sinks = floats_of(attend.sinks);
+  return programs_.attend(attention, attend.cache.group, step_);
+}
+
 Status CudaStepRunner::launch(const SelectOp& op) {
   return attention_.select(op, floats(op.y), activations(op.q), floats(op.weights));
 }

@@ -243,9 +243,30 @@ void sum_of_ranks_into_norm(Lowering& l, int64_t op) {
   l.take_in({op});
 }
 
+/// Heads of keys, at most, of which each token has counters (StepPrograms::limits).
+constexpr int64_t kMaxTokenKvHeads = 128;
+
+/// As programs have it, without their products.
+void positions_into_attention(Lowering& l, int64_t op) {
+  const auto* const attend = l.plan.as<AttendOp>(op);
+  const auto* const rotate = l.plan.as<RotateOp>(op - 1);
+  if (attend == nullptr || rotate == nullptr || attend->qkv != rotate->y) return;
+  if (l.tokens == 0 || l.tokens > cuda::kStepTokens || l.reader_of(rotate->y) != op) return;
+  const AttentionShape& shape = rotate->shape;
+  const bool is_usual = rotate->is_usual() && shape.has_keys && shape.values_in_keys == 0 &&
+                        shape.cap == 0 && !shape.in_chunks && attend->selected == kNoValue;
+  if (!is_usual || shape.kv_heads > kMaxTokenKvHeads ||
+      !cuda::StepLayout::supports(shape.heads, shape.kv_heads, shape.head_dim)) {
+    return;
+  }
+  l.launches[op] = TokenAttention{op, op - 1};
+  l.take_in({op - 1});
+}
+
 constexpr LoweringRule kRules[] = {gates_into_delta_net,     shared_expert_into_mixture,
                                    sum_of_experts_into_norm, router_into_experts,
-                                   sum_of_ranks_into_norm,   norms_into_one};
+                                   sum_of_ranks_into_norm,   norms_into_one,
+                                   positions_into_attention};
 
 }  // namespace
 

@@ -94,6 +94,13 @@ struct DeltaNetWithGates {
   int64_t gates = -1;
 };
 
+/// Attention of a few single tokens with what turns their heads (kernels/cuda/attention/
+/// attend_tokens.h), where one kernel has that of the step, else each by itself.
+struct TokenAttention {
+  int64_t op = 0;
+  int64_t rotate = -1;
+};
+
 /// Where a product or an attention of a program finds its input.
 struct ProgramInput {
   ValueId value = kNoValue;
@@ -164,7 +171,7 @@ struct ScheduledProgram {
 
 /// A machine operation: runs on the GPU as one.
 using MachineOp = std::variant<PlanLaunch, SummedNorm, RoutedNorm, ReducedNorm, JoinedNorms,
-                               JoinedExperts, DeltaNetWithGates, ScheduledProgram>;
+                               JoinedExperts, DeltaNetWithGates, TokenAttention, ScheduledProgram>;
 
 struct Schedule {
   std::vector<MachineOp> items;
@@ -172,7 +179,8 @@ struct Schedule {
   bool has_programs() const;
   /// Sums over ranks that programs have; -1: there are no programs.
   int64_t exchanges() const;
-  /// Says whether an attention of `plan` is launched by itself, which needs tasks then.
+  /// Says whether an attention of `plan` is launched by itself, which needs tasks then. Where
+  /// TokenAttention has no kernel its attention is, too.
   bool launches_attention(const StepPlan& plan) const;
 };
 

@@ -51,6 +51,10 @@ std::string line(const DeltaNetWithGates& net, const StepPlan& plan) {
   return with("launch ", net.op, plan) + with(", multiplies ", net.gates, plan) + "\n";
 }
 
+std::string line(const TokenAttention& attention, const StepPlan& plan) {
+  return with("launch ", attention.op, plan) + with(", with ", attention.rotate, plan) + "\n";
+}
+
 std::string line(const ProgramRouter& router, const StepPlan& plan) {
   return "  " + plan.ops[router.op].name + ", normalises %" + std::to_string(router.x.value) + "\n";
 }

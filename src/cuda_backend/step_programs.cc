@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cuda_backend/experts.h"
+#include "kernels/cuda/attention/attend_tokens.h"
 #include "kernels/cuda/planning.h"
 #include "kernels/cuda/step/step.h"
 
@@ -239,6 +240,26 @@ Status StepPrograms::run(const ScheduledProgram& program, std::size_t index, con
   rounds_ += program.exchanges;
   call.shared = program.layout.shared();
   return cuda::run_step(call, program.layout.format(), number_, device_, stream_);
+}
+
+Status StepPrograms::attend(const cuda::StepAttention& attention, int32_t group,
+                            const CudaStep& step) {
+  SUBBYTE_CHECK(reserve());
+  const int kv_heads = attention.kv_heads;
+  const int q_per_kv = attention.heads / kv_heads;
+  SUBBYTE_CHECK(partials_.grow(partial_bytes(attention.heads, kv_heads, attention.head_dim)));
+  const cuda::StepLayout layout(device_, static_cast<int>(step.num_tokens()));
+  cuda::StepProgram call = {};
+  call.m = static_cast<int32_t>(step.num_tokens());
+  call.max_splits = layout.max_splits(kv_heads);
+  call.places = step.places(group);
+  call.pages = step.pages(group);
+  call.partials = reinterpret_cast<float*>(partials_.data());
+  call.arrived_splits = reinterpret_cast<uint32_t*>(memory_.data());
+  call.shared = layout.with_attention(q_per_kv, attention.head_dim)->shared();
+  cuda::run_attend_tokens(call, attention, cuda::element_of(number_), device_.multiprocessors,
+                          stream_);
+  return {};
 }
 
 }  // namespace subbyte

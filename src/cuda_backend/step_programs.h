@@ -43,6 +43,10 @@ class StepPrograms {
   /// The `index`-th program of the schedule. Codes: cuda.memory, cuda.copy, cuda.launch.
   Status run(const ScheduledProgram& program, std::size_t index, const CudaStep& step);
 
+  /// Attention by itself, over group `group` of the cache. Errors of launches are left to
+  /// cudaGetLastError(). Codes: as reserve().
+  Status attend(const cuda::StepAttention& attention, int32_t group, const CudaStep& step);
+
  private:
   struct Table {
     std::size_t operations, weights;  // bytes from the begin of all tables

@@ -138,9 +138,9 @@ Status CudaStepRunner::prepare(const CudaCompiledStep& step, const Batch& batch,
   schedule_ = by_programs                 ? &programs_of(step, batch)
               : batch.observer != nullptr ? &step.observed()
                                           : &step.launches();
-  SUBBYTE_CHECK(step_.begin(
-      batch, choices_.packet(),
-      schedule_->launches_attention(*plan_) ? step.kinds() : std::vector<AttentionKind>()));
+  const bool needs_tasks = schedule_->launches_attention(*plan_) || !attends_tokens();
+  SUBBYTE_CHECK(step_.begin(batch, choices_.packet(),
+                            needs_tasks ? step.kinds() : std::vector<AttentionKind>()));
   SUBBYTE_CHECK(take_values());
   return schedule_->has_programs() ? bind_programs(step, *schedule_) : Status();
 }

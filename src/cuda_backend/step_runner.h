@@ -140,6 +140,9 @@ class CudaStepRunner {
   Status launch(const JoinedNorms& item);
   Status launch(const JoinedExperts& item);
   Status launch(const DeltaNetWithGates& item);
+  Status launch(const TokenAttention& item);
+  /// Says whether single tokens of this step may have attention as one kernel.
+  bool attends_tokens() const;
   Status show(const Op& op);
 
   /// Launches operations by themselves that others have not taken in after all.

@@ -86,5 +86,27 @@ TEST(GpuStepAttention, is_near_that_of_launches_after_texts_of_any_length) {
   std::filesystem::remove_all(folder);
 }
 
+/// Layers with windows of their own pages, and sinks; steps are graphs of launches.
+TEST(GpuStepAttention, by_itself_is_near_that_of_several_launches) {
+  if (!cuda::StepLayout::supports(this_device(), 1)) GTEST_SKIP() << "no such kernel";
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / "subbyte_token_attention";
+  std::filesystem::remove_all(folder);
+  ThreadPool pool(4);
+  const Status made =
+      synthesize(folder, {.arch = "gpt-oss", .shape = "tiny", .format = "mxfp4"}, pool);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  const LoadedModel joined = with_step_tokens(folder, 8);
+  const LoadedModel apart = with_step_tokens(folder, 0);
+  for (const int64_t count : {4, 8, 9, 16, 17, 128, 129, 193, 194, 300, 1040, 1900}) {
+    const std::vector<int32_t> ids = random_tokens(joined, count, count);
+    const std::vector<float> found = last_logits(joined, ids);
+    EXPECT_NE(joined.backend->last_step(), "one kernel");
+    EXPECT_GE(decibels(found, last_logits(apart, ids)), of_layers(kF16Decibels, 4) - kOfDifferences)
+        << "after " << count;
+  }
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace subbyte::testing
