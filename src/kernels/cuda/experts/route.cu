@@ -89,6 +89,49 @@ __global__ void __launch_bounds__(kSortThreads)
   for (int64_t i = tiles + thread; i < a.num_tiles; i += blockDim.x) a.tiles[i] = {};
 }
 
+/// Says whether choose_of_lanes() has it: a softmax of the chosen logits of as many experts as a
+/// warp has lanes at most, and nothing beside that.
+bool has_expert_for_lane(const RouteCall& a) {
+  const Routing& rule = a.rule;
+  return a.tokens == 1 && a.experts <= kLanes && rule.scores == Routing::Scores::kSoftmax &&
+         rule.has_ratios() && rule.groups == 1 && a.biases == nullptr && a.factors == nullptr &&
+         !a.has_shared && a.of_inputs == nullptr;
+}
+
+/// One token, an expert for each lane: as choose_experts() and sort_of_one_token() in a fifth of
+/// their instructions, since one warp waits until each of them is fetched.
+__global__ void __launch_bounds__(kLanes) choose_of_lanes(const __grid_constant__ RouteCall a) {
+  begin_operation();
+  const int lane = static_cast<int>(threadIdx.x);
+  const int top_k = static_cast<int>(a.top_k);
+  const bool is_there = lane < static_cast<int>(a.experts);
+  const float logit = is_there ? a.logits[lane] : 0;
+  uint32_t left = is_there ? rank_of(logit) : 0;
+  int nth = -1;  // of this lane's expert among the chosen
+  int mine = 0;  // the lane-th of them
+  for (int i = 0; i < top_k; ++i) {
+    const unsigned best = __ballot_sync(~0u, left == __reduce_max_sync(~0u, left));
+    const int expert = __ffs(static_cast<int>(best)) - 1;
+    if (lane == i) mine = expert;
+    if (lane == expert) nth = i, left = 0;
+  }
+  const float weight = expf(logit - __shfl_sync(~0u, logit, __shfl_sync(~0u, mine, 0)));
+  double sum = 0;
+  for (int i = 0; i < top_k; ++i) {
+    sum += __shfl_sync(~0u, weight, __shfl_sync(~0u, mine, i));
+  }
+  const unsigned chosen = __ballot_sync(~0u, nth >= 0);
+  if (nth >= 0) {
+    const int place = __popc(chosen & ((1u << lane) - 1));
+    a.expert_of[nth] = lane;
+    a.weights[nth] = static_cast<float>(weight / sum) * a.rule.factor;
+    a.order[place] = nth;
+    a.token_of[place] = 0;
+    a.tiles[place] = {lane, place, 1};
+  }
+  for (int64_t i = top_k + lane; i < a.num_tiles; i += kLanes) a.tiles[i] = {};
+}
+
 /// Where an expert's routes and tiles begin, and how many there are.
 struct Share {
   int first;
@@ -228,6 +271,7 @@ void run_sort(const RouteCall& call, Stream stream) {
 }  // namespace
 
 void run_route(const RouteCall& call, Stream stream) {
+  if (has_expert_for_lane(call)) return launch(choose_of_lanes, {dim3(1), kLanes}, stream, call);
   if (call.tokens <= kFewTokens && call.tokens * call.routes_of_token() <= kFewRoutes) {
     launch(choose_and_sort, {dim3(1), static_cast<int>(call.tokens) * kLanes}, stream, call);
     return;
