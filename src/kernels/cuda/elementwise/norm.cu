@@ -95,7 +95,8 @@ __global__ void __launch_bounds__(kThreads) add_norm_runs(const __grid_constant_
     }
     if (has_delta(a) && i < a.cols) store_8(Element::kF32, x, i, values[r]);
   }
-  const float factor = factor_of(sum_of_cta(squares, partials), a.cols, a.eps);
+  const double of_row = sum_in_tree<kThreads / kLanes>(squares, partials);
+  const float factor = factor_of(of_row, a.cols, a.eps);
 #pragma unroll
   for (int r = 0; r < kRuns; ++r) {
     const int64_t i = (int64_t{r} * kThreads + threadIdx.x) * kEight;
