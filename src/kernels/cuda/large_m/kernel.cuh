@@ -4,7 +4,7 @@
 // the rows of the product, tokens its columns. Warp-specialized and persistent:
 //
 //   warpgroup 0     producer: one thread copies [kTokens][64] tiles of activations by TMA into a
-//                   ring of kStages, one warp copies packed weights into another (weights.cuh)
+//                   ring of kStages, three warps copy packed weights into another (weights.cuh)
 //   warpgroups 1, 2 consumers: 64 outputs each, by kTokens tokens
 //
 //             tokens ------>                 two CTAs of a cluster have the same tokens: each
@@ -36,6 +36,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/common/cluster.cuh"
 #include "kernels/cuda/common/prologue_epilogue.cuh"
 #include "kernels/cuda/common/ptx.cuh"
 #include "kernels/cuda/common/rows.cuh"
@@ -55,13 +56,13 @@ struct LargeMCta {
   int count;  // of items
 };
 
+/// Without divisions, before which no copy can begin.
 __device__ __forceinline__ LargeMCta large_m_cta(const LargeMPartition& p) {
-  const int cluster = p.multicast * p.splits;
-  const int rank = blockIdx.x % cluster;
-  const int part = rank / p.multicast;
-  const int tiles = p.tiles_n / p.multicast * p.tiles_m;
-  return {rank - part * p.multicast, part, static_cast<int>(blockIdx.x) / cluster,
-          static_cast<int>(gridDim.x) / cluster, p.full_waves + tiles - p.full_waves * p.splits};
+  const int shift = p.multicast - 1;  // which is 1 or 2
+  const int rank = cluster_ctarank();
+  const int tiles = (p.tiles_n >> shift) * p.tiles_m;
+  return {rank & shift, rank >> shift, clusterid(), nclusterid(),
+          p.full_waves + tiles - p.full_waves * p.splits};
 }
 
 /// What a CTA does next: an output tile with K tiles begin to end - 1.
@@ -88,15 +89,20 @@ class LargeMItems {
     const bool is_split = i >= p_.full_waves && p_.splits > 1;
     const int index =
         i < p_.full_waves ? i * p_.splits + cta.part : i + p_.full_waves * (p_.splits - 1);
-    const int clusters_n = p_.tiles_n / p_.multicast;
-    const int stripe_tiles = p_.swizzle_width * clusters_n;
-    const int stripe = index / stripe_tiles;
-    const int first = stripe * p_.swizzle_width;
-    const int width = min(p_.swizzle_width, p_.tiles_m - first);
-    const int in_stripe = index - stripe * stripe_tiles;
+    int first = 0;
+    int width = p_.tiles_m;
+    int in_stripe = index;
+    if (p_.tiles_m > p_.swizzle_width) {
+      const int stripe_tiles = p_.swizzle_width * (p_.tiles_n >> (p_.multicast - 1));
+      const int stripe = index / stripe_tiles;
+      first = stripe * p_.swizzle_width;
+      width = min(p_.swizzle_width, p_.tiles_m - first);
+      in_stripe = index - stripe * stripe_tiles;
+    }
+    const int cluster_n = width == 1 ? in_stripe : in_stripe / width;
     const int begin = is_split ? p_.k_tiles.begin(cta.part) : 0;
-    return {in_stripe / width * p_.multicast + cta.row,
-            int64_t{first + in_stripe % width} * kTokens, begin,
+    return {cluster_n * p_.multicast + cta.row,
+            int64_t{first + in_stripe - cluster_n * width} * kTokens, begin,
             is_split ? begin + p_.k_tiles.size(cta.part) : a_.weights.tiles, is_split};
   }
 
@@ -182,9 +188,8 @@ __device__ void produce(const WeightArguments& w, const LargeMPartition& p,
   for (int i = cta.first; items.has(i); i += cta.stride) {
     const LargeMItem item = items.item(i);
     if (threadIdx.x == 0) activations.copy(item);
-    if (threadIdx.x / kLanes == 1) {
-      copies.copy(items.weight_offset(i), item.tile_n, item.begin, item.end);
-    }
+    const int warp = threadIdx.x / kLanes;
+    if (warp >= 1) copies.copy(warp - 1, items.weight_offset(i), item.tile_n, item.begin, item.end);
     if (item.is_split) wait_for_exchange();
   }
 }
@@ -202,7 +207,7 @@ class ConsumerWarp {
       : weights_(weights),
         first_stage_(keep_in_register(static_cast<uint32_t>(wgmma_descriptor(shared)))),
         full_(keep_in_register(full)),
-        releases_(threadIdx.x % kLanes < p.multicast),
+        releases_(lane_in_register() < p.multicast),
         empty_(keep_in_register(mapa(full + Shape::kStages * 8,
                                      part * p.multicast + threadIdx.x % kLanes % p.multicast))) {}
 
@@ -210,16 +215,20 @@ class ConsumerWarp {
   /// empty barriers of them all when it has read a tile of activations.
   __device__ void multiply(const LargeMItem& item) {
     int before = -1;  // stage whose products may still be in flight
+    weights_.wait_for_batch();
+    weights_.load_batch(item.begin);
     for (int tile = item.begin, tiles = 0; tile < item.end; tile += tiles) {
       tiles = tiles_of_batch<Decoder, Weights::kBatch>(tile, item.end);
-      weights_.begin_batch(tile);
+      const int slot = weights_.next_slot();
+      weights_.begin_batch();
+      weights_.load_tile(0);
 #pragma unroll 1
-      for (int i = 0; i < tiles; ++i) {
-        multiply_tile(i, before);
-        before = ring_.stage;
-        ring_.next();
+      for (int i = 0; i + 1 < tiles; ++i) {
+        multiply_tile(i, before, false, [&] { weights_.load_tile(i + 1); });
       }
-      weights_.end_batch();
+      multiply_tile(tiles - 1, before, tile + tiles < item.end,
+                    [&] { weights_.load_batch(tile + tiles); });
+      weights_.release(slot);
     }
     wgmma_wait<0>();
     release(before);
@@ -236,22 +245,27 @@ class ConsumerWarp {
 
   /// The products of two steps are in flight while the weights of the next two are decoded, also
   /// from one tile to the next: `before` is the stage of the last one, or -1.
-  __device__ void multiply_tile(int tile, int before) {
-    typename Weights::Group group;
+  template <class LoadNext>
+  __device__ __forceinline__ void multiply_tile(int tile, int& before, bool waits,
+                                                const LoadNext& load_next) {
     uint32_t codes[Weights::kWords];
-    weights_.read_codes(tile, codes);
+    typename Weights::Group group = weights_.take_tile(codes);
     const uint64_t b =
         (wgmma_descriptor(0) >> 32 << 32) | (first_stage_ + ring_.stage * (Shape::kTileBytes >> 4));
 #pragma unroll
     for (int step = 0; step < kSteps; step += 2) {
       wgmma_wait<1>();  // the products that read the registers of these steps are done
-      if (step == 2) release(before);
+      if (step == 2) {
+        release(before);
+        load_next();
+      }
 #pragma unroll
       for (int i = step; i < step + 2; ++i) {
         constexpr int kStepsPerGroup = Weights::kStepsPerGroup;
-        if (i % kStepsPerGroup == 0) group = weights_.group(tile, i / kStepsPerGroup);
+        if (i > 0 && i % kStepsPerGroup == 0) group = weights_.group(tile, i / kStepsPerGroup);
         weights_.decode(codes, i, group, a_[i]);
       }
+      if (step == 0 && waits) weights_.wait_for_batch();
       if (step == 0) mbarrier_wait(full_ + ring_.stage * 8, ring_.phase);
       wgmma_fence();
 #pragma unroll
@@ -260,6 +274,8 @@ class ConsumerWarp {
       }
       wgmma_commit();
     }
+    before = ring_.stage;
+    ring_.next();
   }
 
   Weights weights_;

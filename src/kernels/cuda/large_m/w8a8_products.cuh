@@ -106,11 +106,11 @@ class CopiesOfBlocks {
                             const WeightRing& ring)
       : slot_(w), maps_(maps), to_(to), ring_(ring) {}
 
-  /// Strips beyond the matrix are zeros.
-  __device__ void copy(int64_t, int tile_n, int begin, int end) {
+  /// By the first of the producer warps. Strips beyond the matrix are zeros.
+  __device__ void copy(int warp, int64_t, int tile_n, int begin, int end) {
     constexpr int kBatch = LargeMBlockShape::kBatch;
     constexpr int kElements = SlotOfBlocks::kCodeBytes / 8;  // of the map of codes, in a box
-    if (threadIdx.x % kLanes != 0) return;
+    if (warp != 0 || threadIdx.x % kLanes != 0) return;
     const int strip = tile_n * SlotOfBlocks::kStrips;
 #pragma unroll 1
     for (int block = begin / kBatch; block < end / kBatch; ++block, ring_.next()) {

@@ -1,10 +1,11 @@
 #pragma once
 // The weights of large_m on their way from device memory to operand A of wgmma.
 //
-// One producer warp copies them to shared memory, weight_batch() K tiles at a time of all strips
-// that the CTA multiplies, with their scales and zero points as they are: one lane for each strip,
-// one cp.async.bulk for each kind of bytes. `weight_slots` of such batches are a ring with a full
-// and an empty mbarrier for each slot, as kernel.cuh says.
+// Producer warps copy them to shared memory, weight_batch() K tiles at a time of all strips that
+// the CTA multiplies, with their scales and zero points as they are: a warp for each kind of bytes,
+// as lanes start their cp.async.bulk one after the other, and a lane for each strip.
+// `weight_slots` of such batches are a ring with a full and an empty mbarrier for each slot, as
+// kernel.cuh says.
 //
 //   slot   [strip, one for each consumer warp] [codes of 4 (or 2) tiles | scales | zero points]
 //
@@ -13,7 +14,8 @@
 // Four lanes, 4 g to 4 g + 3, decode weights of rows g and g + 8 and need the same scales. At the
 // begin of a batch each of them prepares in its registers what one tile needs (both scales and
 // offsets as 16-bit numbers, and what the decoder needs of both zero points), and shares it when
-// the turn of that tile comes:
+// the turn of that tile comes. What is needed next, words of the next tile and scales of the next
+// batch, is loaded while products are under way:
 //
 //   tile of the batch  0      1      2      3
 //   lane 4 g + 0       ready  <----  <----  <----     (a shuffle for each group)
@@ -22,6 +24,7 @@
 // Scales and offsets of two levels are rounded to 16 bits there, once each: they are exact before.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/common/arguments.h"
 #include "kernels/cuda/common/prologue_epilogue.cuh"
@@ -92,6 +95,12 @@ __device__ __forceinline__ int tiles_of_batch(int tile, int end) {
   return min(kBatch, end - tile);
 }
 
+/// Of all lanes. The compiler does not know that it is threadIdx.x % kLanes and cannot compute that
+/// again, which takes a while, in a loop.
+__device__ __forceinline__ uint32_t lane_in_register() {
+  return __shfl_sync(~0u, threadIdx.x % kLanes, threadIdx.x % kLanes);
+}
+
 /// The mbarriers of the ring of weights, and a position in it.
 struct WeightRing {
   uint32_t full;   // [slots], each 8 bytes
@@ -107,7 +116,7 @@ struct WeightRing {
   }
 };
 
-/// The producer warp.
+/// The producer warps: each copies one kind of bytes, as a warp starts one copy after the other.
 template <class Decoder, int kGroups, int kBatch = weight_batch(Decoder::kBits)>
 class WeightProducer {
  public:
@@ -115,25 +124,38 @@ class WeightProducer {
   __device__ WeightProducer(const WeightArguments& w, uint32_t to, const WeightRing& ring)
       : w_(w), to_(to), ring_(ring), lane_(threadIdx.x % kLanes) {}
 
-  /// K tiles begin to end - 1 of the strips of an output tile, of the matrix `offset` bytes after
-  /// that of the arguments.
-  __device__ void copy(int64_t offset, int tile_n, int begin, int end) {
+  /// By producer warp `kind`: codes (0), scales (1), zero points (2) of K tiles begin to end - 1 of
+  /// the strips of an output tile, of the matrix `offset` bytes after that of the arguments.
+  __device__ void copy(int kind, int64_t offset, int tile_n, int begin, int end) {
     const StreamSizes size = stream_sizes<Decoder, kGroups, kBatch>(w_);
+    // Bytes of a tile of codes, or of a scale block.
+    const int unit = kind == 0 ? kTile : kBlock * (kind == 1 ? size.scale : size.zero);
+    if (unit == 0) return;
     // Strips beyond the matrix repeat its last one; their results are not stored.
     const uint32_t strip = min(tile_n * kStreams + lane_ % kStreams, w_.strips - 1);
+    const uint8_t* const from = (kind == 0   ? w_.codes
+                                 : kind == 1 ? w_.scales
+                                             : w_.zeros) +
+                                offset +
+                                uint64_t{strip * (kind == 0 ? w_.tiles : w_.blocks)} * unit;
+    const uint32_t to = to_ + lane_ * size.stream + (kind == 0 ? 0 : kBatch * kTile) +
+                        (kind == 2 ? kBatch * kBlock * size.scale : 0);
 #pragma unroll 1
     for (int tile = begin, tiles = 0; tile < end; tile += tiles, ring_.next()) {
       tiles = tiles_of_batch<Decoder, kBatch>(tile, end);
-      const int first = scale_block_of<Decoder, kGroups>(w_, tile);
-      const int last = scale_block_of<Decoder, kGroups>(w_, tile + tiles - 1);
-      const int values = (last + 1 - first) * kBlock;
+      const int block = scale_block_of<Decoder, kGroups>(w_, tile);
+      const int blocks = scale_block_of<Decoder, kGroups>(w_, tile + tiles - 1) + 1 - block;
+      const uint32_t full = ring_.full + ring_.slot * 8;
       mbarrier_wait(ring_.empty + ring_.slot * 8, ring_.phase ^ 1);
-      if (lane_ == 0) {
-        mbarrier_arrive_expect_tx(ring_.full + ring_.slot * 8,
-                                  kStreams * (tiles * kTile + values * (size.scale + size.zero)));
+      if (kind == 0 && lane_ == 0) {
+        const int scales = blocks * kBlock * (size.scale + size.zero);
+        mbarrier_arrive_expect_tx(full, kStreams * (tiles * kTile + scales));
       }
       __syncwarp();
-      if (lane_ < kStreams) copy_batch(offset, size, strip, tile, tiles, first, values);
+      if (lane_ >= kStreams) continue;
+      cp_async_bulk(to + ring_.slot * kStreams * size.stream,
+                    from + uint64_t{static_cast<uint32_t>(kind == 0 ? tile : block)} * unit,
+                    (kind == 0 ? tiles : blocks) * unit, full);
     }
   }
 
@@ -144,21 +166,6 @@ class WeightProducer {
   static constexpr int kBlock = HasSuperblocks<Decoder>
                                     ? SuperblockOf<Decoder, kGroups>::kForm.bytes()
                                     : kGroups * kStripRows;
-
-  /// `tiles` tiles from `tile` on, and `values` scales from scale block `first` on.
-  __device__ void copy_batch(int64_t offset, const StreamSizes& size, uint32_t strip, int tile,
-                             int tiles, int first, int values) const {
-    const uint32_t full = ring_.full + ring_.slot * 8;
-    const uint32_t to = to_ + (ring_.slot * kStreams + lane_) * size.stream;
-    const uint32_t to_scales = to + kBatch * kTile;
-    const uint64_t from = uint64_t{strip * w_.blocks + first} * kBlock;
-    cp_async_bulk(to, w_.codes + offset + uint64_t{strip * w_.tiles + tile} * kTile, tiles * kTile,
-                  full);
-    cp_async_bulk(to_scales, w_.scales + offset + from * size.scale, values * size.scale, full);
-    if (size.zero == 0) return;
-    cp_async_bulk(to_scales + kBatch * kBlock * size.scale, w_.zeros + offset + from * size.zero,
-                  values * size.zero, full);
-  }
 
   const WeightArguments& w_;
   const uint32_t to_;
@@ -190,40 +197,76 @@ class WeightConsumer {
     const StreamSizes size = stream_sizes<Decoder, kGroups>(weights);
     ring_.full = keep_in_register(ring.full);
     ring_.empty = keep_in_register(ring.empty);
-    lane_ = keep_in_register(threadIdx.x % kLanes);
+    lane_ = lane_in_register();
     zero_size_ = keep_in_register(size.zero);
     stream_ = keep_in_register(size.stream);
     first_ = keep_in_register(shared + warp * size.stream);
   }
 
-  /// Waits for the next batch, which begins with K tile `tile`.
-  __device__ void begin_batch(int tile) {
+  /// Waits for the batch that the ring is at.
+  __device__ void wait_for_batch() const {
     mbarrier_wait(ring_.full + ring_.slot * 8, ring_.phase);
-    batch_ = first_ + ring_.slot * 8 * stream_;
-    codes_ = keep_in_register(batch_ + lane_ * (kFirst * 4));
-    const uint32_t mine = lane_ % kBatch;
-    if constexpr (HasSuperblocks<Decoder>) return prepare_two_levels((tile + mine) % kBatch);
-    const uint32_t block = kGroups > 1 ? mine
-                                       : scale_block_of<Decoder, kGroups>(w_, tile + mine) -
-                                             scale_block_of<Decoder, kGroups>(w_, tile);
-    const uint32_t at = (block * (kBlock / 2) + lane_ / 4 * kGroups) * 2;
-    if (w_.scale.bytes == 1) {
-      prepare_scales<1>(at);
-    } else if (w_.scale.bytes == 2) {
-      prepare_scales<2>(at);
-    } else {
-      prepare_scales<4>(at);
-    }
-    if constexpr (Decoder::kHasZeros) prepare_zeros(at);
   }
 
-  /// Releases the slot. One lane arrives for all after __syncwarp(), which orders what they have
+  /// Starts the loads of its scales and zero points; it begins with K tile `tile`. Without a
+  /// branch, around which ptxas would serialize wgmma (C7513).
+  __device__ void load_batch(int tile) {
+    batch_ = first_ + ring_.slot * 8 * stream_;
+    const uint32_t mine = lane_ % kBatch;
+    if constexpr (HasSuperblocks<Decoder>) {
+      load_two_levels((tile + mine) % kBatch);
+    } else {
+      const uint32_t block = kGroups > 1 ? mine
+                                         : scale_block_of<Decoder, kGroups>(w_, tile + mine) -
+                                               scale_block_of<Decoder, kGroups>(w_, tile);
+      const uint32_t at = (block * (kBlock / 2) + lane_ / 4 * kGroups) * 2;
+      load_scales(at);
+      if constexpr (Decoder::kHasZeros) load_zeros(at);
+    }
+  }
+
+  /// Makes numbers of what load_batch() has loaded, once the batch before is not needed any more.
+  __device__ void begin_batch() {
+    codes_ = keep_in_register(batch_ + lane_ * (kFirst * 4));
+    if constexpr (HasSuperblocks<Decoder>) {
+      prepare_two_levels();
+    } else {
+      if (w_.scale.bytes == 2) {
+        prepare_scales<2>();
+      } else if (w_.scale.bytes == 1) {
+        prepare_scales<1>();
+      } else {
+        prepare_scales<4>();
+      }
+      if constexpr (Decoder::kHasZeros) prepare_zeros();
+    }
+  }
+
+  /// Starts the loads of the words of tile `tile` of the batch, and its first group.
+  __device__ void load_tile(int tile) {
+    read_codes(tile, next_codes_);
+    next_group_ = group(tile, 0);
+  }
+  /// What load_tile() has loaded.
+  __device__ Group take_tile(uint32_t (&words)[kWords]) const {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) words[i] = next_codes_[i];
+    return next_group_;
+  }
+
+  /// Moves the ring on, and returns the slot of the batch that begins.
+  __device__ int next_slot() {
+    const int slot = ring_.slot;
+    ring_.next();
+    return slot;
+  }
+
+  /// Releases a slot. One lane arrives for all after __syncwarp(), which orders what they have
   /// read. (racecheck does not follow that and reports the reads of the other lanes; if all lanes
   /// arrive it reports nothing.)
-  __device__ void end_batch() {
+  __device__ void release(int slot) const {
     __syncwarp();
-    if (lane_ == 0) mbarrier_arrive(ring_.empty + ring_.slot * 8);
-    ring_.next();
+    if (lane_ == 0) mbarrier_arrive(ring_.empty + slot * 8);
   }
 
   /// The words of tile `tile` of the batch.
@@ -294,44 +337,71 @@ class WeightConsumer {
   }
 
   /// From value `at`, of row lane / 4.
-  template <int kBytes>
-  __device__ void prepare_scales(uint32_t at) {
+  __device__ void load_scales(uint32_t at) {
+    const uint32_t from = raw_scales();
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
-      const TwoCodes code = ld_shared_two<kBytes>(raw_scales() + (at + 2 * i) * kBytes);
+      const uint32_t word = from + (at + 2 * i) * w_.scale.bytes / 4 * 4;
+      ld_shared<1>(&loaded_scales_[i].even, word);
+      ld_shared<1>(&loaded_scales_[i].odd, word + 4);
+    }
+  }
+
+  template <int kBytes>
+  __device__ void prepare_scales() {
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+      const TwoCodes code = two_codes<kBytes>(loaded_scales_[i], i);
       scales_[i] = Number::pack_x2(scale_of<kBytes>(code.even) * w_.scale_factor,
                                    scale_of<kBytes>(code.odd) * w_.scale_factor);
     }
   }
 
+  /// The neighbours of group `group` out of the words that have both.
+  template <int kBytes>
+  __device__ TwoCodes two_codes(const TwoCodes& loaded, int group) const {
+    if constexpr (kBytes == 4) return loaded;
+    if constexpr (kBytes == 2) return {loaded.even & 0xffff, loaded.even >> 16};
+    const uint32_t both = loaded.even >> (lane_ / 4 * kGroups + group) % 2 * 16;
+    return {both & 0xff, both >> 8 & 0xff};
+  }
+
   /// Of tile `tile` of the superblock.
-  __device__ void prepare_two_levels(uint32_t tile) {
+  __device__ void load_two_levels(uint32_t tile) {
     constexpr Superblock kForm = OfSuperblock::kForm;
+    numbers_.load_factors(raw_scales() + lane_ / 4 * kForm.lane_factors());
+    numbers_.load_tile(raw_scales() + kForm.factors() + tile * kForm.tile_integers() +
+                       lane_ / 4 * kForm.lane_integers());
+  }
+  __device__ void prepare_two_levels() {
     const float factor = w_.scale_factor;
-    TwoLevels<Decoder, kGroups> numbers;
-    numbers.load_factors(raw_scales() + lane_ / 4 * kForm.lane_factors());
-    numbers.load_tile(raw_scales() + kForm.factors() + tile * kForm.tile_integers() +
-                      lane_ / 4 * kForm.lane_integers());
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
-      const float2 scale = numbers.scale(i);
+      const float2 scale = numbers_.scale(i);
       scales_[i] = Number::pack_x2(scale.x * factor, scale.y * factor);
       if constexpr (kHasOffsets) {
-        const float2 offset = numbers.offset(i);
+        const float2 offset = numbers_.offset(i);
         offsets_[i] = Number::pack_x2(offset.x * factor, offset.y * factor);
       }
     }
   }
 
-  __device__ void prepare_zeros(uint32_t at) {
+  __device__ void load_zeros(uint32_t at) {
     const uint32_t from = raw_scales() + kBatch * kBlock * w_.scale.bytes;
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+      ld_shared<1>(&loaded_zeros_[i], from + (at + 2 * i) * zero_size_ / 4 * 4);
+    }
+  }
+
+  __device__ void prepare_zeros() {
     const bool has_offsets = w_.zero_kind != ZeroKind::kInteger;
     const uint32_t constant = w_.zero;
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
       TwoCodes zero = {constant, constant};
-      if (zero_size_ == 1) zero = ld_shared_two<1>(from + at + 2 * i);
-      if (zero_size_ == 2) zero = ld_shared_two<2>(from + (at + 2 * i) * 2);
+      if (zero_size_ == 1) zero = two_codes<1>({loaded_zeros_[i], 0}, i);
+      if (zero_size_ == 2) zero = two_codes<2>({loaded_zeros_[i], 0}, i);
       offsets_[i] = kNegativeZeros;
       if (has_offsets) {
         offsets_[i] = Number::pack_x2(offset_of(zero.even), offset_of(zero.odd));
@@ -358,6 +428,14 @@ class WeightConsumer {
   uint32_t first_;      // addresses: of this warp's first batch in slot 0,
   uint32_t batch_;      // in the slot that is read,
   uint32_t codes_;      // of this lane's words in that batch
+  // What is loaded for the next tile, and for the next batch: words with both neighbours.
+  uint32_t next_codes_[kWords];
+  Group next_group_;
+  struct Nothing {};
+  std::conditional_t<HasSuperblocks<Decoder>, TwoLevels<Decoder, kGroups>, Nothing> numbers_;
+  TwoCodes loaded_scales_[kGroups];
+  uint32_t loaded_zeros_[Decoder::kHasZeros ? kGroups : 1];
+  // Of the batch, of this lane's tile of it:
   uint32_t scales_[kGroups];
   uint32_t zeros_[Decoder::kHasZeros ? kGroups : 1];
   uint32_t offsets_[Decoder::kHasZeros ? kGroups : 1];
