@@ -51,6 +51,8 @@ Status CudaStepRunner::launch(const ReducedNorm& item) {
 /// The columns of a rank in their places and zeros in those of the others: the sum over the ranks
 /// has the columns of all.
 Status CudaStepRunner::launch(const AllGatherOp& op) {
+  const bool is_head = std::get<LogitsOp>(plan_->ops.back().what).logits == op.y;
+  if (is_head && choices_.has_candidates()) return {};
   const bool are_floats = op.type == ValueType::kFloat;
   const auto width = static_cast<std::size_t>(value_bytes(op.type));
   const auto rows = static_cast<std::size_t>(rows_of(op.y));

@@ -60,13 +60,13 @@ int64_t task_bytes(const AttentionKind& kind, const StepSize& size, const SplitT
 }
 
 /// Choices with all that they may have: penalties, biases, and all positions as history, in a
-/// packet that grows by doubling.
+/// packet that grows by doubling. Ranks choose in two steps.
 int64_t choice_bytes(int64_t vocabulary, const StepSize& size) {
   cuda::SampleCall call;
   call.vocabulary = vocabulary;
   call.num_choices = size.sequences;
   call.has_changes = true;
-  const int64_t rows = size.sequences * static_cast<int64_t>(sizeof(cuda::ChoiceRow));
+  const int64_t rows = 2 * size.sequences * static_cast<int64_t>(sizeof(cuda::ChoiceRow));
   const int64_t biases = size.sequences * kMaxBiases * static_cast<int64_t>(sizeof(LogitBias));
   return cuda::sample_scratch_bytes(call) + 2 * (rows + biases + size.positions * 4);
 }

@@ -30,6 +30,13 @@ Error unsupported(const Op& op, std::string_view message) {
   return {"linear.unsupported", op.name + ": " + std::string(message)};
 }
 
+/// The operation that puts the logits of all ranks together; nullptr: each has all.
+const AllGatherOp* head_gather(const StepPlan& plan) {
+  const auto* const gather = plan.as<AllGatherOp>(std::ssize(plan.ops) - 2);
+  const auto& last = std::get<LogitsOp>(plan.ops.back().what);
+  return gather != nullptr && gather->y == last.logits ? gather : nullptr;
+}
+
 bool has_single_tokens(const Batch& batch) {
   return std::ranges::all_of(batch.parts, [](const Part& part) { return part.tokens.size() == 1; });
 }
@@ -134,7 +141,8 @@ Status CudaStepRunner::prepare(const CudaCompiledStep& step, const Batch& batch,
   num_programs_run_ = 0;
   has_expanded_ = false;
   graphs_.begin_without();
-  choices_.begin(batch);
+  const AllGatherOp* const head = head_gather(*plan_);
+  choices_.begin(batch, head == nullptr ? 1 : options_.peers.ranks, batch.observer != nullptr);
   schedule_ = by_programs                 ? &programs_of(step, batch)
               : batch.observer != nullptr ? &step.observed()
                                           : &step.launches();
@@ -142,6 +150,10 @@ Status CudaStepRunner::prepare(const CudaCompiledStep& step, const Batch& batch,
   SUBBYTE_CHECK(step_.begin(batch, choices_.packet(),
                             needs_tasks ? step.kinds() : std::vector<AttentionKind>()));
   SUBBYTE_CHECK(take_values());
+  const int rank = options_.peers.rank;
+  SUBBYTE_CHECK(choices_.prepare(step_, plan_->vocab_size(),
+                                 head == nullptr ? ColumnRange() : head->parts[rank].front(),
+                                 rank));
   return schedule_->has_programs() ? bind_programs(step, *schedule_) : Status();
 }
 
@@ -410,11 +422,19 @@ Status CudaStepRunner::launch(const DeltaNetWithGates& item) {
 Status CudaStepRunner::launch(const LogitsOp& op) {
   if (step_.num_head_rows() == 0) return {};
   results_.logits = floats(op.logits);
+  const AllGatherOp* const head = choices_.has_candidates() ? head_gather(*plan_) : nullptr;
+  const ValueId id = head == nullptr ? op.logits : head->x;
   if (op.factor != 1 || op.cap > 0) {
-    const int64_t size = rows_of(op.logits) * plan_->value(op.logits).cols;
-    cuda::run_soft_cap(floats(op.logits), size, op.factor, op.cap, stream_);
+    const int64_t size = rows_of(id) * plan_->value(id).cols;
+    cuda::run_soft_cap(floats(id), size, op.factor, op.cap, stream_);
   }
-  SUBBYTE_CHECK(choices_.run(step_, results_.logits, results_.vocab_size, stream_));
+  if (head == nullptr) {
+    choices_.run(results_.logits, stream_);
+  } else {
+    SUBBYTE_CHECK(choices_.give(floats(id), stream_));
+    cuda::run_peer_sum(choices_.exchanged(), options_.peers, stream_);
+    choices_.choose_of_all(stream_);
+  }
   results_.tokens = choices_.chosen();
   return {};
 }

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <bit>
 #include <cfloat>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <set>
 
 #include "kernels/cuda/sampling/sample.h"
+#include "ops/part_choice.h"
 #include "ops/token_choice.h"
 #include "ops_gpu.h"
 
@@ -266,6 +268,82 @@ TEST(GpuSample, takes_the_tokens_of_the_scalar_choice) {
   expect_same_tokens_of_random_problems(32'001, 60);
   expect_same_tokens_of_random_problems(151'936, 40);
   expect_same_tokens_of_random_problems(262'145 + 1024, 6);  // more chunks than a CTA has threads
+}
+
+/// The tokens from `first` to `end` of all rows, with the choices.
+Problem part_of(const Problem& problem, int64_t first, int64_t end) {
+  Problem part = problem;
+  part.vocabulary = end - first;
+  part.logits.clear();
+  for (std::size_t i = 0; i < problem.choices.size(); ++i) {
+    const auto row = problem.row(i).subspan(first, end - first);
+    part.logits.insert(part.logits.end(), row.begin(), row.end());
+  }
+  return part;
+}
+
+/// The same choices of so many logits, which have changed already.
+Problem among(const Problem& problem, int64_t vocabulary) {
+  Problem all = {.vocabulary = vocabulary};
+  all.logits.resize(problem.choices.size() * vocabulary);
+  for (TokenChoice choice : problem.choices) {
+    choice.repetition_penalty = 1;
+    choice.frequency_penalty = choice.presence_penalty = 0;
+    choice.num_generated = 0;
+    all.choices.push_back(choice);
+    all.histories.emplace_back();
+    all.biases.emplace_back();
+  }
+  return all;
+}
+
+/// As ranks choose that have these parts of the vocabulary.
+void expect_same_tokens_of_parts(const Problem& problem, const std::vector<int64_t>& borders) {
+  const auto parts = std::ssize(borders) - 1;
+  int64_t count = 0;
+  for (const TokenChoice& choice : problem.choices) {
+    count = std::max(count, candidates_of_part(choice));
+  }
+  const int64_t row = parts * count;
+  const auto rows = std::ssize(problem.choices);
+  const DeviceBytes numbers(static_cast<std::size_t>(2 * rows * row) * sizeof(float));
+  auto* const logits = reinterpret_cast<float*>(numbers.data());
+  const OnDevice all(among(problem, row));
+  for (int64_t i = 0; i < parts; ++i) {
+    const OnDevice part(part_of(problem, borders[i], borders[i + 1]));
+    cuda::CandidatesCall call = {part.call(), count, nullptr, nullptr, -row};
+    call.of.first_token = borders[i];
+    call.logits = logits + (rows - 1) * row + i * count;  // choices are of rows from the last on
+    call.tokens = call.logits + rows * row;
+    cuda::run_candidates(call, nullptr);
+    expect_ran();
+  }
+  cuda::SampleCall call = all.call();
+  call.logits = logits;
+  call.names = logits + rows * row;
+  cuda::run_sample(call, nullptr);
+  expect_ran();
+  // Each choice has the tokens of its own row.
+  ASSERT_EQ(all.tokens(), chosen_on_host(problem)) << describe(problem);
+}
+
+TEST(GpuSample, takes_the_tokens_of_all_logits_among_candidates_of_parts) {
+  Random random(8);
+  for (int i = 0; i < 150; ++i) {
+    const int64_t vocabulary = one_of<int64_t>(random, {64, 1000, 5003, 32'000});
+    Problem problem = {.vocabulary = vocabulary};
+    for (uint64_t rows = 1 + random.below(6); rows > 0; --rows) {
+      append_logits(problem, static_cast<Kind>(random.below(kNumKinds)), random);
+      append_choice(problem, random);
+      problem.choices.back().top_k = one_of<int64_t>(random, {1, 3, 40, 200, 1000, 1024});
+    }
+    if (i % 10 == 0) problem.logits[random.below(problem.logits.size())] = kInfinity;
+    if (i % 10 == 5) problem.logits[random.below(problem.logits.size())] = NAN;
+    const int64_t third = vocabulary / 3;
+    ASSERT_NO_FATAL_FAILURE(expect_same_tokens_of_parts(problem, {0, vocabulary / 2, vocabulary}));
+    ASSERT_NO_FATAL_FAILURE(
+        expect_same_tokens_of_parts(problem, {0, third, 2 * third, vocabulary}));
+  }
 }
 
 TEST(GpuSample, draws_every_token_of_the_sorted_candidates) {

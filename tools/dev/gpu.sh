@@ -52,7 +52,7 @@ use_gpus() {
   there=$(nvidia-smi --list-gpus 2>/dev/null | wc -l || true)
   (("$1" <= there)) || die "gpu-test: --gpus $1: this machine has $there"
   CUDA_VISIBLE_DEVICES=$(seq --separator=, 0 $(($1 - 1)))
-  export CUDA_VISIBLE_DEVICES
+  export CUDA_VISIBLE_DEVICES SUBBYTE_TEST_GPUS=$1
 }
 
 command_gpu_bench() {

@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kScanThreads) scan(const __grid_constant__ Sam
   const TokenPenalties penalties = {choice.repetition_penalty, choice.frequency_penalty,
                                     choice.presence_penalty};
   const bool has_changes = choice.has_changes();
-  if (has_changes) find_changes(changes, choice, a.tokens_of_rows, first);
+  if (has_changes) find_changes(changes, choice, a.tokens_of_rows, a.first_token + first);
   const int chunk = threadIdx.x / kLanes;
   uint64_t best = 0;
 #pragma unroll
@@ -418,7 +418,48 @@ __global__ void __launch_bounds__(kThreads) choose(const __grid_constant__ Sampl
   if (is_finite(best)) {
     token = row.choice.temperature == 0 ? token_at(best) : draw(row, best, candidates);
   }
-  if (threadIdx.x == 0) a.tokens[blockIdx.x] = token;
+  if (threadIdx.x != 0) return;
+  if (token >= 0) {
+    token = a.names == nullptr
+                ? token + static_cast<int32_t>(a.first_token)
+                : static_cast<int32_t>(a.names[row.choice.row * a.vocabulary + token]);
+  }
+  a.tokens[blockIdx.x] = token;
+}
+
+static_assert(kMaxGivenCandidates <= kMaxCandidates);
+
+__global__ void __launch_bounds__(kThreads) give(const __grid_constant__ CandidatesCall a) {
+  begin_operation();
+  __shared__ Candidates candidates;
+  const Row row(a.of, blockIdx.x);
+  const uint64_t best = best_of_row(row.best, row.chunks, candidates.partials);
+  const bool is_wrong = static_cast<uint32_t>(best >> 32) >= logit_order(INFINITY);
+  const int64_t wanted = row.choice.temperature == 0 ? 1 : min(row.choice.top_k, row.vocabulary);
+  int given = 0;
+  if (!is_wrong) {
+    find_candidates(row, first_candidate(row, wanted), candidates);
+    if (candidates.num_found > kMaxCandidates) {  // many equal ones
+      const Measure measure = {true, 0, 0, 0, 1};
+      const auto needed = static_cast<uint64_t>(wanted);
+      const uint64_t first = place_that_reaches(row, measure, needed, candidates.partials);
+      find_candidates(row, first, candidates);
+    }
+    sort(candidates);
+    given = static_cast<int>(min(wanted, int64_t{candidates.num_found}));
+  }
+  for (int i = static_cast<int>(threadIdx.x); i < a.count; i += kThreads) {
+    const int64_t at = blockIdx.x * a.stride + i;
+    const uint64_t place = i < given ? candidates.sorted[i] : 0;
+    a.logits[at] = i < given ? logit_at(place) : is_wrong ? NAN : -INFINITY;
+    a.tokens[at] = i < given ? static_cast<float>(a.of.first_token + token_at(place)) : -1.0f;
+  }
+}
+
+/// A CTA for so many logits of each choice.
+dim3 scan_grid(const SampleCall& call) {
+  return {static_cast<unsigned>(scans_of(call.vocabulary)),
+          static_cast<unsigned>(call.num_choices)};
 }
 
 }  // namespace
@@ -430,11 +471,14 @@ int64_t sample_scratch_bytes(const SampleCall& call) {
 }
 
 void run_sample(const SampleCall& call, Stream stream) {
-  const dim3 scans(static_cast<unsigned>(scans_of(call.vocabulary)),
-                   static_cast<unsigned>(call.num_choices));
-  launch(scan, {scans, kScanThreads}, stream, call);
-  if (call.has_all_tokens) launch(weigh, {scans, kScanThreads}, stream, call);
+  launch(scan, {scan_grid(call), kScanThreads}, stream, call);
+  if (call.has_all_tokens) launch(weigh, {scan_grid(call), kScanThreads}, stream, call);
   launch(choose, {dim3(static_cast<unsigned>(call.num_choices)), kThreads}, stream, call);
+}
+
+void run_candidates(const CandidatesCall& call, Stream stream) {
+  launch(scan, {scan_grid(call.of), kScanThreads}, stream, call.of);
+  launch(give, {dim3(static_cast<unsigned>(call.of.num_choices)), kThreads}, stream, call);
 }
 
 }  // namespace subbyte::cuda
