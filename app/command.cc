@@ -88,6 +88,18 @@ Result<int> step_kernel_tokens() {
                fmt::format("SUBBYTE_STEP_TOKENS must be 0 to 8, found {}", quote(value))};
 }
 
+/// --gpu-layers; -1: all.
+Result<int> gpu_layers(const Invocation& invocation) {
+  const std::string& value = invocation.gpu_layers;
+  if (value == "all" || value == "-1") return -1;
+  int layers = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), layers);
+  if (error == std::errc() && end == value.data() + value.size() && layers >= 0) return layers;
+  return Error{
+      "usage.value",
+      fmt::format("--gpu-layers: expected a number of layers or all, found {}", quote(value))};
+}
+
 /// The machine, whose steps are told as SUBBYTE_PRINT_PLAN says.
 Result<std::unique_ptr<Backend>> make_machine(const DeviceOptions& device) {
   SUBBYTE_TRY(std::unique_ptr<Backend> backend, make_backend(device));
@@ -260,6 +272,7 @@ Result<DeviceOptions> device_options(const Invocation& invocation) {
   SUBBYTE_TRY(const int threads, thread_count(invocation));
   SUBBYTE_TRY(const bool pin, pin_threads(invocation));
   SUBBYTE_TRY(const int step_tokens, step_kernel_tokens());
+  SUBBYTE_TRY(const int layers, gpu_layers(invocation));
   const char* isa = std::getenv("SUBBYTE_ISA");
   return DeviceOptions{.device = invocation.device.value_or("auto"),
                        .num_threads = threads,
@@ -268,13 +281,16 @@ Result<DeviceOptions> device_options(const Invocation& invocation) {
                        .activations = kActivations.at(invocation.activations),
                        .batch_invariant = invocation.batch_invariant,
                        .step_kernel_tokens = step_tokens,
-                       .tensor_parallel_size = invocation.tensor_parallel};
+                       .tensor_parallel_size = invocation.tensor_parallel,
+                       .pipeline_parallel_size = invocation.pipeline_parallel,
+                       .gpu_layers = layers};
 }
 
 Result<std::unique_ptr<Backend>> host_backend(const Invocation& invocation) {
   SUBBYTE_TRY(DeviceOptions device, device_options(invocation));
   device.device = "cpu";
-  device.tensor_parallel_size = 1;
+  device.tensor_parallel_size = device.pipeline_parallel_size = 1;
+  device.gpu_layers = -1;
   return make_backend(device);
 }
 

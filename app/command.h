@@ -25,6 +25,8 @@ struct Invocation {
   std::string activations = "f32";
   bool batch_invariant = false;
   int tensor_parallel = 1;
+  int pipeline_parallel = 1;
+  std::string gpu_layers = "all";
   bool no_progress = false;
   bool quiet = false;
   bool follow_links = false;

@@ -59,6 +59,31 @@ int report(const Error& error, const Json& beside = Json::object()) {
   return is_usage_error(error.code) ? kUsage : kFailure;
 }
 
+/// How a model is divided.
+void declare_division(Program& program, Invocation& invocation) {
+  program
+      .share(Shares::kModel, "--tensor-parallel", invocation.tensor_parallel,
+             "ranks that divide every weight and the cache among them: as many GPUs, parts of a "
+             "CPU's threads, or the processes that mpirun has started")
+      .value("N")
+      .between(1, 64)
+      .shows_default();
+  program
+      .share(Shares::kModel, "--pipeline-parallel", invocation.pipeline_parallel,
+             "stages that have some of the layers each, one after the other: as many GPUs, parts "
+             "of a CPU's threads, or the processes that mpirun has started")
+      .value("N")
+      .between(1, 64)
+      .shows_default();
+  program
+      .share(Shares::kModel, "--gpu-layers", invocation.gpu_layers,
+             "layers on the GPU, the last ones, of which lm_head is one; those before are the "
+             "CPU's")
+      .value("N")
+      .such_as({"all", "0"})
+      .shows_default();
+}
+
 void declare(Program& program, Invocation& invocation) {
   program.topics = kTopics;
   program.summary = "Runs, verifies and converts language models with weights below eight bits.";
@@ -91,13 +116,7 @@ void declare(Program& program, Invocation& invocation) {
   program.share_flag(Shares::kModel, "--batch-invariant", invocation.batch_invariant,
                      "a token's logits are the same bits whether it is computed alone or with "
                      "others (slower)");
-  program
-      .share(Shares::kModel, "--tensor-parallel", invocation.tensor_parallel,
-             "ranks that divide every weight and the cache among them: as many GPUs, parts of a "
-             "CPU's threads, or the processes that mpirun has started")
-      .value("N")
-      .between(1, 64)
-      .shows_default();
+  declare_division(program, invocation);
   program.share_flag(Shares::kThreads, "--pin", invocation.pin_threads,
                      "keep each thread on a processor of its own (SUBBYTE_PIN=1)");
   program.share_flag(Shares::kNothing, "--no-progress", invocation.no_progress, "no progress bars");
@@ -133,11 +152,16 @@ int finish_output(int code) {
   return report({"file.io", "standard output: could not be written"});
 }
 
+/// Says whether processes of mpirun divide a model among them.
+bool is_divided(const Invocation& invocation) {
+  return invocation.tensor_parallel > 1 || invocation.pipeline_parallel > 1;
+}
+
 /// Without the option each process of mpirun runs the command by itself, which is rarely meant.
 void note_undivided(const Invocation& invocation, const CommandInfo& command) {
   const int processes = num_processes();
-  const bool is_divided = invocation.tensor_parallel > 1 || processes == 1;
-  if (is_divided || command.shares != Shares::kModel || is_later_process()) return;
+  if (is_divided(invocation) || processes == 1 || is_later_process()) return;
+  if (command.shares != Shares::kModel) return;
   print_notice(
       fmt::format("mpirun has started {} processes, and each of them does all of this by "
                   "itself; --tensor-parallel {} --device cpu divides the model among them",
@@ -147,7 +171,7 @@ void note_undivided(const Invocation& invocation, const CommandInfo& command) {
 /// Of the processes that mpirun has started the first one runs the command, and the others compute
 /// with it.
 Result<ExitCode> run_or_follow(const Invocation& invocation, CommandInfo& command) {
-  if (invocation.tensor_parallel > 1 && is_later_process()) {
+  if (is_divided(invocation) && is_later_process()) {
     SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));
     for (const int signal : {SIGTERM, SIGINT})
       std::signal(signal, SIG_IGN);  // the first one ends all

@@ -45,6 +45,12 @@ struct DeviceOptions {
   /// Ranks that divide every weight and the cache among them, and compute each token together: as
   /// many GPUs from that of `device` on, at most 8, or groups of the CPU's threads.
   int tensor_parallel_size = 1;
+  /// Stages with layers and a cache of their own, through which each token goes one after the
+  /// other: as many GPUs from that of `device` on, or groups of the CPU's threads.
+  int pipeline_parallel_size = 1;
+  /// Layers on the GPU, the last ones, of which lm_head is one; those before are the CPU's. -1:
+  /// all, wherever `device` says.
+  int gpu_layers = -1;
 };
 
 /// A machine that DeviceOptions::device may name.

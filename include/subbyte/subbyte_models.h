@@ -49,7 +49,9 @@ typedef struct subbyte_session_options {
   uint64_t seed;
   int32_t num_threads;
   int32_t batch_invariant;
-  int32_t tensor_parallel_size; /* ranks that divide the model among them; 0: 1 */
+  int32_t tensor_parallel_size;   /* ranks that divide the model among them; 0: 1 */
+  int32_t pipeline_parallel_size; /* stages that have some of the layers each; 0: 1 */
+  int32_t gpu_layers; /* the last ones, of which lm_head is one; 0: all, where device says */
 } subbyte_session_options;
 SUBBYTE_API int subbyte_session_open(const char* model, const subbyte_session_options* options,
                                      subbyte_session** session);

@@ -51,9 +51,9 @@ Result<CacheType> read_cache_type(const std::string& name) {
 
 void open(HeldSession* self, const std::string& model, const std::string& device, int threads,
           bool pin_threads, const std::string& isa, const std::string& activations,
-          bool batch_invariant, int tensor_parallel_size, int head_bits,
-          const std::string& kv_cache_type, int64_t context, int64_t max_sequences,
-          int64_t cache_positions, bool enable_prefix_caching, uint64_t seed,
+          bool batch_invariant, int tensor_parallel_size, int pipeline_parallel_size,
+          int gpu_layers, int head_bits, const std::string& kv_cache_type, int64_t context,
+          int64_t max_sequences, int64_t cache_positions, bool enable_prefix_caching, uint64_t seed,
           const std::string& chat_template, nb::object progress) {
   const CacheType cache_type = take(read_cache_type(kv_cache_type));
   std::string choice;
@@ -64,7 +64,9 @@ void open(HeldSession* self, const std::string& model, const std::string& device
                     .isa = isa,
                     .activations = take(choose(app::kActivations, activations, "activations")),
                     .batch_invariant = batch_invariant,
-                    .tensor_parallel_size = tensor_parallel_size};
+                    .tensor_parallel_size = tensor_parallel_size,
+                    .pipeline_parallel_size = pipeline_parallel_size,
+                    .gpu_layers = gpu_layers};
   options.on_device = [&](const std::string& chosen) { choice = chosen; };
   options.context = context;
   options.max_sequences = max_sequences;
@@ -294,7 +296,8 @@ void add_session(nb::module_& module) {
                           "time uses it.")
       .def("__init__", &open, nb::arg("model"), nb::kw_only(), nb::arg("device"),
            nb::arg("threads"), nb::arg("pin_threads"), nb::arg("isa"), nb::arg("activations"),
-           nb::arg("batch_invariant"), nb::arg("tensor_parallel_size"), nb::arg("head_bits"),
+           nb::arg("batch_invariant"), nb::arg("tensor_parallel_size"),
+           nb::arg("pipeline_parallel_size"), nb::arg("gpu_layers"), nb::arg("head_bits"),
            nb::arg("kv_cache_type"), nb::arg("context"), nb::arg("max_sequences"),
            nb::arg("cache_positions"), nb::arg("enable_prefix_caching"), nb::arg("seed"),
            nb::arg("chat_template"), nb::arg("progress").none())

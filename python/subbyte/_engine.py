@@ -82,6 +82,7 @@ class Engine:
     def __init__(self, model: str | os.PathLike[str], *, device: str = "auto", threads: int = 0,
                  pin_threads: bool = False, isa: str = "", activations: str = "f32",
                  batch_invariant: bool = False, tensor_parallel_size: int = 1,
+                 pipeline_parallel_size: int = 1, gpu_layers: int = -1,
                  head_bits: int = 16, kv_cache_type: str = "f16", context: int = 0,
                  max_sequences: int = 8, cache_positions: int = 0,
                  enable_prefix_caching: bool = True, seed: int = 0,
@@ -101,6 +102,10 @@ class Engine:
         batch_invariant: a token's logits are the same bits alone and with others (slower).
         tensor_parallel_size: ranks that divide every weight and the cache among them: as many GPUs
             from that of device on, or groups of a CPU's threads.
+        pipeline_parallel_size: stages that have some of the layers each: as many GPUs from that of
+            device on, or groups of a CPU's threads.
+        gpu_layers: layers on the GPU, the last ones, of which lm_head is one; those before are the
+            CPU's. -1: all, where device says.
         head_bits: 4 or 8 quantize embedding and head while they are loaded.
         kv_cache_type: "f32", "f16", "bf16" or "fp8".
         context: positions of a sample at most; 0: 4096, or fewer where the model has fewer.
@@ -131,6 +136,9 @@ class Engine:
             "activations": text("activations", activations),
             "batch_invariant": flag("batch_invariant", batch_invariant),
             "tensor_parallel_size": integer("tensor_parallel_size", tensor_parallel_size, *_INT),
+            "pipeline_parallel_size": integer("pipeline_parallel_size", pipeline_parallel_size,
+                                              *_INT),
+            "gpu_layers": integer("gpu_layers", gpu_layers, *_INT),
             "head_bits": integer("head_bits", head_bits, *_INT),
             "kv_cache_type": text("kv_cache_type", kv_cache_type),
             "context": integer("context", context),

@@ -75,9 +75,9 @@ def test_from_pretrained_is_the_same() -> None:
 
 
 @pytest.mark.parametrize("name, value, helps", [
-    ("pipeline_parallel_size", 2, 'device="cuda:N"'),
+    ("data_parallel_size", 2, 'device="cuda:N"'),
     ("gpu_memory_utilization", 0.5, "context says how long"),
-    ("n_gpu_layers", 20, 'device="cpu" or device="cuda"'),
+    ("cpu_offload_gb", 20, "gpu_layers"),
     ("dtype", "float16", "activations and kv_cache_type"),
     ("quantization", "gptq", "'awq'"),
     ("tokenizer", "other", "tokenizer.json"),

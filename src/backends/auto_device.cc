@@ -24,6 +24,7 @@ Result<std::unique_ptr<Backend>> make_cpu(DeviceOptions options, const AutoDevic
                                           const Error& reason) {
   tell(device, "takes the CPU: " + reason.message);
   options.device = "cpu";
+  options.gpu_layers = -1;
   return device.make(options);
 }
 

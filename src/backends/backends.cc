@@ -6,6 +6,7 @@
 #include "backends/auto_device.h"
 #include "backends/cpu_options.h"
 #include "backends/ranks.h"
+#include "backends/stages.h"
 #include "base/thread_pool.h"
 #include "cpu_backend/cpu_backend.h"
 #include "cuda_backend/cuda_backend.h"
@@ -32,7 +33,15 @@ std::optional<int> gpu_index(std::string_view device) {
 
 Result<std::unique_ptr<Backend>> make_cpu(const DeviceOptions& options) {
   SUBBYTE_CHECK(check_ranks(options));
+  SUBBYTE_CHECK(check_stages(options));
+  if (options.gpu_layers > 0) {
+    return Error{"device.stages",
+                 "layers on a GPU (--gpu-layers), and the device is the CPU alone"};
+  }
   SUBBYTE_TRY(const ExecutionOptions own, cpu_options(options));
+  if (options.pipeline_parallel_size > 1) {
+    return make_cpu_stages(own, options.pipeline_parallel_size);
+  }
   return options.tensor_parallel_size > 1 ? make_cpu_ranks(own, options.tensor_parallel_size)
                                           : make_cpu_backend(own);
 }
@@ -41,6 +50,7 @@ Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int inde
   const std::string unserved = unsupported_by_gpu(options);
   if (!unserved.empty()) return Error{"device.unsupported", unserved};
   SUBBYTE_CHECK(check_ranks(options));
+  SUBBYTE_CHECK(check_stages(options));
   SUBBYTE_CHECK(check_num_threads(options.num_threads));
   SUBBYTE_CHECK(device::count_gpus());
   const CudaOptions own = {.index = index,
@@ -51,6 +61,13 @@ Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int inde
                            .batch_invariant = options.batch_invariant,
                            .step_kernel_tokens = options.step_kernel_tokens,
                            .step_graphs = options.step_graphs};
+  if (options.gpu_layers > 0) {
+    SUBBYTE_TRY(const ExecutionOptions cpu, cpu_options(options));
+    return make_cpu_and_gpu(cpu, own, options.gpu_layers);
+  }
+  if (options.pipeline_parallel_size > 1) {
+    return make_gpu_stages(own, options.pipeline_parallel_size);
+  }
   return options.tensor_parallel_size > 1 ? make_gpu_ranks(own, options.tensor_parallel_size)
                                           : make_cuda_backend(own);
 }
@@ -67,12 +84,27 @@ DeviceInfo info_of(const device::GpuInfo& gpu, bool measures) {
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions& options) {
+  if (options.gpu_layers == 0) {
+    DeviceOptions cpu = options;
+    cpu.device = "cpu";
+    cpu.gpu_layers = -1;
+    return make_backend(cpu);
+  }
   if (options.device == "cpu") return make_cpu(options);
   if (options.device == "auto") return choose_machine(options, {});
   const std::optional<int> index = gpu_index(options.device);
   if (index) return make_gpu(options, *index);
   return Error{"device.unknown", "no device " + quote_name(options.device) +
                                      "; there are auto, cpu, cuda and cuda:N"};
+}
+
+Status fit_to_layers(DeviceOptions& options, int64_t layers) {
+  if (options.gpu_layers > layers) options.gpu_layers = -1;
+  if (options.pipeline_parallel_size <= layers) return {};
+  return Error{"device.stages",
+               "a pipeline of " + std::to_string(options.pipeline_parallel_size) +
+                   " stages, which have a layer each at least, and the model has " +
+                   std::to_string(layers) + " layers"};
 }
 
 bool has_gpu() {

@@ -17,6 +17,10 @@ namespace subbyte {
 /// have, or ranks; cuda.device when there is no such GPU, cuda.memory.
 Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions& options = {});
 
+/// Changes options for a model of so many layers: a GPU that has more of them than there are has
+/// all of it. Code device.stages where there are more stages than layers.
+Status fit_to_layers(DeviceOptions& options, int64_t layers);
+
 /// Tells whether this machine has a GPU of NVIDIA, with a driver, that this build could ask for.
 bool has_gpu();
 

@@ -1,6 +1,6 @@
 #pragma once
-// Ranks of tensor parallelism in processes that mpirun has started: each has a backend, and the
-// first one has the session.
+// Ranks of tensor parallelism, or stages of a pipeline, in processes that mpirun has started: each
+// has a backend, and the first one has the session.
 
 #include <memory>
 

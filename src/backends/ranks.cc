@@ -24,12 +24,6 @@ Error refuse(const std::string& message) {
   return {"device.ranks", "tensor parallelism: " + message};
 }
 
-/// The place among several processes of mpirun.
-std::optional<MpiPlace> processes() {
-  const std::optional<MpiPlace> place = find_mpi_place();
-  return place && place->size > 1 ? place : std::nullopt;
-}
-
 std::vector<std::unique_ptr<Backend>> alone(std::unique_ptr<Backend> backend) {
   std::vector<std::unique_ptr<Backend>> one;
   one.push_back(std::move(backend));
@@ -44,10 +38,16 @@ Result<std::unique_ptr<Backend>> make_cpu_process(const ExecutionOptions& option
   SUBBYTE_TRY(auto group,
               make_group_backend(alone(std::move(backend)), {exchange->rank(), exchange->size()},
                                  std::make_shared<ThreadPool>(options.num_threads)));
-  return std::unique_ptr<Backend>(std::make_unique<ProcessBackend>(std::move(group), exchange));
+  return std::unique_ptr<Backend>(
+      std::make_unique<ProcessBackend>(std::move(group), exchange, ProcessBackend::Reads::kAtOnce));
 }
 
 }  // namespace
+
+std::optional<MpiPlace> processes() {
+  const std::optional<MpiPlace> place = find_mpi_place();
+  return place && place->size > 1 ? place : std::nullopt;
+}
 
 int num_processes() {
   const auto place = processes();
@@ -60,7 +60,8 @@ bool is_later_process() {
 }
 
 bool is_follower(const DeviceOptions& options) {
-  return options.tensor_parallel_size > 1 && is_later_process();
+  const bool is_divided = options.tensor_parallel_size > 1 || options.pipeline_parallel_size > 1;
+  return is_divided && is_later_process();
 }
 
 Exchange* exchange_of(Backend& backend) {

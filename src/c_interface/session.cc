@@ -68,6 +68,10 @@ Status open(const char* model, const subbyte_session_options* from, subbyte_sess
   options.device.num_threads = o.num_threads;
   options.device.batch_invariant = o.batch_invariant != 0;
   if (o.tensor_parallel_size != 0) options.device.tensor_parallel_size = o.tensor_parallel_size;
+  if (o.pipeline_parallel_size != 0) {
+    options.device.pipeline_parallel_size = o.pipeline_parallel_size;
+  }
+  if (o.gpu_layers > 0) options.device.gpu_layers = o.gpu_layers;
   SUBBYTE_TRY(options.cache_type, read_cache_type(o.cache_type));
   options.context = o.context;
   options.cache_positions = o.cache_positions;

@@ -129,6 +129,7 @@ class CpuBackend : public Backend {
     SUBBYTE_CHECK(std::exchange(error_, {}));
     logits.tokens.swap(tokens_);
     logits.values.swap(runner_.logits());
+    logits.sent.swap(runner_.sent());
     logits.vocab_size = wants_logits_ ? vocab_size_ : 0;
     return {};
   }

@@ -1,4 +1,4 @@
-// What a rank tells the others in a step (ops/exchange.h).
+// What a rank tells the others, and a stage the next one, in a step (ops/exchange.h).
 
 #include <algorithm>
 
@@ -54,6 +54,19 @@ Status StepRunner::run(const AllGatherOp& op) {
       }
     }
   }
+  return {};
+}
+
+Status StepRunner::run(const ReceiveOp& op) {
+  const std::span<float> y = numbers(op.y);
+  const auto first = batch_->received.begin() + rows_of(op.y) * op.before;
+  std::copy_n(first, y.size(), y.begin());
+  return {};
+}
+
+Status StepRunner::run(const SendOp& op) {
+  const std::span<const float> x = numbers(op.x);
+  sent_.insert(sent_.end(), x.begin(), x.end());
   return {};
 }
 

@@ -67,6 +67,7 @@ Status check_plan(const StepPlan& plan, const Exchange* exchange) {
 
 Status StepRunner::run(const CpuCompiledStep& step, const Batch& batch) {
   begin(step, batch);
+  sent_.clear();
   for (std::size_t i = 0; i < plan_->ops.size(); ++i) {
     const Op& op = plan_->ops[i];
     if (!op.outputs.empty() && rows_of(op.outputs.front()) == 0) continue;

@@ -60,6 +60,8 @@ class StepRunner {
   const AllGatherOp* head_parts() const { return head_parts_; }
   /// This rank's part [Batch::num_head_rows()][columns], until the next step.
   std::span<const float> own_logits() { return numbers(head_parts_->x); }
+  /// The same of what it sends to the next stage.
+  std::vector<float>& sent() { return sent_; }
 
  private:
   void begin(const CpuCompiledStep& step, const Batch& batch);
@@ -119,6 +121,7 @@ class StepRunner {
   FloatBuffer sums_;      // that threads make beside a product, in turns with the slot of their x
   FloatBuffer heads_;     // [heads][rows][inputs]
   FloatBuffer gathered_;  // of all ranks
+  std::vector<float> sent_;
   // Of the step that runs.
   const StepPlan* plan_ = nullptr;
   const ValueSlots* slots_of_values_ = nullptr;

@@ -1,9 +1,13 @@
-// What a rank exchanges with the others in a step (ops/exchange.h), through the memory of all.
+// What a rank exchanges with the others in a step (ops/exchange.h), through the memory of all; what
+// a stage has of the one before, through that of the host.
 
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cstring>
+#include <span>
 
+#include "base/float16.h"
 #include "cuda_backend/step_runner.h"
 #include "kernels/cuda/exchange/peer_sum.h"
 
@@ -72,6 +76,54 @@ Status CudaStepRunner::launch(const AllGatherOp& op) {
   cuda::run_peer_sum(
       {at(op.y), at(op.y), rows_of(op.y) * op.cols, are_floats ? Element::kF32 : element()},
       options_.peers, stream_);
+  return {};
+}
+
+std::vector<SentValue> CudaStepRunner::sent() const {
+  std::vector<SentValue> values;
+  if (!std::holds_alternative<SendOp>(plan_->ops.back().what)) return values;
+  for (const SendOp* op : ops_of<SendOp>(*plan_)) {
+    const StepValue& value = plan_->value(op->x);
+    values.push_back({at(op->x), rows_of(op->x) * value.cols,
+                      value.type == ValueType::kFloat ? Element::kF32 : element()});
+  }
+  return values;
+}
+
+/// In the order of the stream before all operations, and not as one of them, so that graphs and
+/// programs have only what repeats. Who calls this has waited for the step before it.
+Status CudaStepRunner::receive(const Batch& batch) {
+  if (plan_->as<ReceiveOp>(0) == nullptr) return {};  // a plan begins with them
+  const std::vector<const ReceiveOp*> all = ops_of<ReceiveOp>(*plan_);
+  int64_t bytes = 0;
+  for (const ReceiveOp* op : all) bytes += rows_of(op->y) * op->cols * value_bytes(op->type);
+  SUBBYTE_CHECK(received_.grow(bytes));
+  std::byte* to = received_.data();
+  for (const ReceiveOp* op : all) {
+    const auto count = static_cast<std::size_t>(rows_of(op->y) * op->cols);
+    const std::span<const float> numbers =
+        batch.received.subspan(static_cast<std::size_t>(rows_of(op->y) * op->before), count);
+    const std::size_t size = count * static_cast<std::size_t>(value_bytes(op->type));
+    if (op->type == ValueType::kFloat) {
+      std::memcpy(to, numbers.data(), size);
+    } else {
+      const bool is_bf16 = number_ == cuda::Number::kBF16;
+      std::ranges::transform(numbers, reinterpret_cast<uint16_t*>(to), [is_bf16](float number) {
+        return is_bf16 ? to_bfloat16(number).bits : to_float16(number).bits;
+      });
+    }
+    const cudaError_t error = cudaMemcpyAsync(at(op->y), to, size, cudaMemcpyHostToDevice, stream_);
+    if (error != cudaSuccess) return cuda_error("cuda.copy", "copy to the GPU", error);
+    to += size;
+  }
+  return {};
+}
+
+Status CudaStepRunner::launch(const ReceiveOp&) {
+  return {};
+}
+
+Status CudaStepRunner::launch(const SendOp&) {
   return {};
 }
 

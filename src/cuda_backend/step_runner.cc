@@ -33,8 +33,9 @@ Error unsupported(const Op& op, std::string_view message) {
 /// The operation that puts the logits of all ranks together; nullptr: each has all.
 const AllGatherOp* head_gather(const StepPlan& plan) {
   const auto* const gather = plan.as<AllGatherOp>(std::ssize(plan.ops) - 2);
-  const auto& last = std::get<LogitsOp>(plan.ops.back().what);
-  return gather != nullptr && gather->y == last.logits ? gather : nullptr;
+  const auto* const last = std::get_if<LogitsOp>(&plan.ops.back().what);
+  const bool is_of_head = gather != nullptr && last != nullptr && gather->y == last->logits;
+  return is_of_head ? gather : nullptr;
 }
 
 bool has_single_tokens(const Batch& batch) {
@@ -154,6 +155,7 @@ Status CudaStepRunner::prepare(const CudaCompiledStep& step, const Batch& batch,
   SUBBYTE_CHECK(choices_.prepare(step_, plan_->vocab_size(),
                                  head == nullptr ? ColumnRange() : head->parts[rank].front(),
                                  rank));
+  SUBBYTE_CHECK(receive(batch));
   return schedule_->has_programs() ? bind_programs(step, *schedule_) : Status();
 }
 
@@ -169,6 +171,7 @@ Status CudaStepRunner::launch(StepResults& results) {
   SUBBYTE_TRY(const bool is_launched, graphs_.end(results_));
   if (!is_launched) SUBBYTE_CHECK(run_items(*schedule_));
   results = results_;
+  results.sent = sent();
   return {};
 }
 

@@ -124,6 +124,10 @@ class CudaStepRunner {
  private:
   /// Refuses what the ranks cannot exchange.
   Status check_exchange(const StepPlan& plan, const Op& op) const;
+  /// Puts what the stage before has sent into the memory of its values.
+  Status receive(const Batch& batch);
+  /// Finds what the next stage reads.
+  std::vector<SentValue> sent() const;
   const Schedule& programs_of(const CudaCompiledStep& step, const Batch& batch) const;
   bool attends(const CudaCompiledStep& step, const Batch& batch) const;
   Status take_values();
@@ -192,6 +196,7 @@ class CudaStepRunner {
   CudaMoe moe_;
   CudaBuffer partials_;   // of attention
   CudaBuffer expansion_;  // of latents
+  CudaBuffer received_{pinned_step_memory()};
   CudaAttention attention_;
   CudaDeltaNets delta_nets_;
   StepPrograms programs_;

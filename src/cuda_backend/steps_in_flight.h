@@ -2,7 +2,9 @@
 // Steps that are on their way: what of each waits for the host.
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "cuda_backend/device_memory.h"
 #include "kernels/cuda/common/elements.h"
@@ -11,6 +13,15 @@
 struct CUevent_st;  // cudaEvent_t, without the toolkit's headers
 
 namespace subbyte {
+
+/// A value for the next stage, in device memory.
+struct SentValue {
+  const std::byte* numbers = nullptr;
+  int64_t count = 0;
+  Element element = Element::kF32;
+
+  int64_t bytes() const { return count * element_bytes(element); }
+};
 
 struct StepInFlight {
   Status error;  // the first
@@ -21,6 +32,8 @@ struct StepInFlight {
   CudaBuffer logits{pinned_step_memory()};
   CudaBuffer lost{pinned_step_memory()};  // StepResults::lost
   bool knows_loss = false;                // that is copied
+  std::vector<SentValue> sent;
+  CudaBuffer sent_numbers{pinned_step_memory()};  // one value after the other
   CUevent_st* done = nullptr;
 };
 
@@ -31,6 +44,7 @@ struct StepResults {
   const int32_t* tokens = nullptr;  // of choices
   /// Not 0 once a kernel has waited for another rank in vain; nullptr: there are none.
   const uint32_t* lost = nullptr;
+  std::vector<SentValue> sent{};
 };
 
 class StepsInFlight {

@@ -1,7 +1,7 @@
 #pragma once
-// What the ranks of tensor parallelism tell each other. A rank is a thread or a process that has a
-// part of every weight; all ranks make the same calls in the same order, each on an object of its
-// own:
+// What the ranks of a group tell each other. A rank is a thread or a process that has a part of
+// every weight, or some of the layers; all ranks make the same calls in the same order, each on an
+// object of its own, but for what one sends to another:
 //
 //   rank 0   all_reduce(sums)   all_gather(rows)   all_reduce(sums)   ...
 //   rank 1   all_reduce(sums)   all_gather(rows)   all_reduce(sums)   ...
@@ -41,6 +41,10 @@ class Exchange {
   virtual Status gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
   /// Copies the bytes of rank `from` to the others.
   virtual Status broadcast(std::span<std::byte> bytes, int from) = 0;
+  /// Gives bytes to one rank, which receives as many from this one; the others know nothing of it.
+  /// May return before that, or wait for it.
+  virtual Status send(std::span<const std::byte> bytes, int to) = 0;
+  virtual Status receive(std::span<std::byte> bytes, int from) = 0;
   /// Waits until all ranks are here.
   virtual Status barrier() = 0;
 

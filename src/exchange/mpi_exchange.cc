@@ -37,6 +37,7 @@ constexpr std::size_t kPartsFrom = 8192;     // numbers; fewer are gathered as a
 constexpr std::size_t kMaxParts = 1U << 28;  // numbers that are summed in parts at once
 constexpr std::size_t kMaxCount = INT_MAX;   // of MPI's calls
 constexpr int kLeaveTag = 77;
+constexpr int kSendTag = 78;
 constexpr int kReasonBytes = 256;
 using Reason = std::array<char, kReasonBytes>;  // ends with 0
 
@@ -104,6 +105,24 @@ class MpiExchange : public Exchange {
       return call([&](Handle* request) {
         return mpi_.ibcast(bytes.data() + begin, static_cast<int>(size), mpi_.byte, from,
                            mpi_.world, request);
+      });
+    });
+  }
+
+  Status send(std::span<const std::byte> bytes, int to) override {
+    return in_pieces(bytes.size(), [&](std::size_t begin, std::size_t size) {
+      return call([&](Handle* request) {
+        return mpi_.isend(bytes.data() + begin, static_cast<int>(size), mpi_.byte, to, kSendTag,
+                          mpi_.world, request);
+      });
+    });
+  }
+
+  Status receive(std::span<std::byte> bytes, int from) override {
+    return in_pieces(bytes.size(), [&](std::size_t begin, std::size_t size) {
+      return call([&](Handle* request) {
+        return mpi_.irecv(bytes.data() + begin, static_cast<int>(size), mpi_.byte, from, kSendTag,
+                          mpi_.world, request);
       });
     });
   }

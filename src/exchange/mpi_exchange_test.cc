@@ -97,6 +97,25 @@ TEST_F(MpiExchange, sums_are_those_in_the_order_of_ranks) {
   });
 }
 
+TEST_F(MpiExchange, what_is_sent_comes_in_its_order) {
+  on_ranks(3, [](Exchange& exchange) {
+    const int next = (exchange.rank() + 1) % 3;
+    const int before = (exchange.rank() + 2) % 3;
+    for (const std::size_t count : {1, 7, 100001}) {
+      std::vector<float> numbers = numbers_of(0, count);
+      // Once round: a long message may wait for who receives it.
+      if (exchange.rank() == 0) {
+        ASSERT_TRUE(exchange.send(std::as_bytes(std::span(numbers)), next).ok());
+        std::ranges::fill(numbers, 0.0f);
+      }
+      ASSERT_TRUE(exchange.receive(std::as_writable_bytes(std::span(numbers)), before).ok());
+      ASSERT_EQ(numbers, numbers_of(0, count));
+      if (exchange.rank() == 0) continue;
+      ASSERT_TRUE(exchange.send(std::as_bytes(std::span(numbers)), next).ok());
+    }
+  });
+}
+
 TEST_F(MpiExchange, gathers_in_place_and_broadcasts) {
   on_ranks(3, [](Exchange& exchange) {
     std::vector<float> all(3000);

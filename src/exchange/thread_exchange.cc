@@ -7,9 +7,12 @@
 // One wait a round is enough: who fills a slot for round k + 2 has seen all arrive at k + 1, and
 // they have read what they wanted of round k before.
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -57,10 +60,15 @@ struct alignas(64) Member {
 struct Group {
   explicit Group(int size)
       : members(size),
+        mail(static_cast<std::size_t>(size) * size),
         spin(size <= static_cast<int>(std::thread::hardware_concurrency()) ? kSpin
                                                                            : microseconds{}) {}
 
+  using Mail = std::deque<std::vector<std::byte>>;
+
   std::vector<Member> members;
+  std::vector<Mail> mail;  // [from][to], what was sent and not received; guarded by the mutex
+  std::condition_variable has_mail;  // or a rank has left
   const microseconds spin;
   const std::atomic<bool> stays_awake{false};
   std::mutex mutex;
@@ -74,8 +82,13 @@ struct Group {
                  std::string(why);
       }
     }
+    has_mail.notify_all();
     Gate& gate = members[rank].gate;
     gate.set(gate.value.load() | 1);
+  }
+
+  Mail& mail_of(int from, int to) {
+    return mail[static_cast<std::size_t>(from) * members.size() + static_cast<std::size_t>(to)];
   }
 
   Error lost() {
@@ -136,6 +149,34 @@ class ThreadExchange : public Exchange {
     return {};
   }
 
+  Status send(std::span<const std::byte> bytes, int to) override {
+    {
+      const std::lock_guard lock(group_->mutex);
+      if (!group_->reason.empty()) return Error{"exchange.lost", group_->reason};
+      group_->mail_of(rank_, to).emplace_back(bytes.begin(), bytes.end());
+    }
+    group_->has_mail.notify_all();
+    return {};
+  }
+
+  Status receive(std::span<std::byte> bytes, int from) override {
+    std::vector<std::byte> found;
+    {
+      std::unique_lock lock(group_->mutex);
+      Group::Mail& mail = group_->mail_of(from, rank_);
+      group_->has_mail.wait(lock, [&] { return !mail.empty() || !group_->reason.empty(); });
+      if (mail.empty()) return Error{"exchange.lost", group_->reason};
+      found = std::move(mail.front());
+      mail.pop_front();
+    }
+    if (found.size() != bytes.size()) {
+      return mismatch("expects " + std::to_string(bytes.size()) + " bytes of rank " +
+                      std::to_string(from) + ", which has sent " + std::to_string(found.size()));
+    }
+    std::ranges::copy(found, bytes.begin());
+    return {};
+  }
+
   Status barrier() override { return round(Call::kBarrier, 0, {}); }
 
   void leave(std::string_view why) override { group_->leave(rank_, why); }
@@ -173,16 +214,18 @@ class ThreadExchange : public Exchange {
     return true;
   }
 
+  Error mismatch(const std::string& what) {
+    const std::string text = "rank " + std::to_string(rank_) + " " + what;
+    leave(text);
+    return {"exchange.mismatch", text};
+  }
+
   Status check_same(const Slot& mine) {
     for (int rank = 0; rank < size(); ++rank) {
       const Slot& other = slot(rank);
       if (other.call == mine.call && other.bytes == mine.bytes && other.from == mine.from) continue;
-      const std::string text = "rank " + std::to_string(rank_) + " exchanges " +
-                               std::to_string(mine.bytes) + " bytes, and rank " +
-                               std::to_string(rank) + " something else, of " +
-                               std::to_string(other.bytes);
-      leave(text);
-      return Error{"exchange.mismatch", text};
+      return mismatch("exchanges " + std::to_string(mine.bytes) + " bytes, and rank " +
+                      std::to_string(rank) + " something else, of " + std::to_string(other.bytes));
     }
     return {};
   }

@@ -104,6 +104,49 @@ TEST(ThreadExchange, every_rank_can_broadcast) {
   });
 }
 
+/// Each rank sends to the next one before it receives of the one before.
+void go_round(Exchange& exchange) {
+  const int next = (exchange.rank() + 1) % exchange.size();
+  const int before = (exchange.rank() + exchange.size() - 1) % exchange.size();
+  for (const std::size_t bytes : {1, 0, 5000}) {
+    ASSERT_TRUE(exchange.send(std::vector(bytes, std::byte(exchange.rank() + 1)), next).ok());
+  }
+  for (const std::size_t bytes : {1, 0, 5000}) {
+    std::vector<std::byte> found(bytes);
+    ASSERT_TRUE(exchange.receive(found, before).ok());
+    EXPECT_EQ(found, std::vector(bytes, std::byte(before + 1)));
+  }
+  ASSERT_TRUE(exchange.barrier().ok());
+}
+
+TEST(ThreadExchange, what_is_sent_comes_in_its_order) {
+  for (const int size : {1, 2, 3}) on_all(make_thread_exchanges(size), go_round);
+}
+
+TEST(ThreadExchange, who_waits_for_a_rank_that_leaves_is_told) {
+  on_all(make_thread_exchanges(2), [](Exchange& exchange) {
+    if (exchange.rank() == 0) return exchange.leave("no memory");
+    std::vector<std::byte> found(3);
+    const Status received = exchange.receive(found, 0);
+    ASSERT_FALSE(received.ok());
+    EXPECT_EQ(received.error().code, "exchange.lost");
+    EXPECT_EQ(received.error().message, "rank 0 of 2: no memory");
+    EXPECT_FALSE(exchange.send(found, 0).ok());
+  });
+}
+
+TEST(ThreadExchange, another_size_than_was_sent_is_refused) {
+  on_all(make_thread_exchanges(2), [](Exchange& exchange) {
+    std::vector<std::byte> bytes(exchange.rank() == 0 ? 4 : 3);
+    if (exchange.rank() == 0) {
+      ASSERT_TRUE(exchange.send(bytes, 1).ok());
+      EXPECT_EQ(exchange.receive(bytes, 1).error().code, "exchange.lost");
+    } else {
+      EXPECT_EQ(exchange.receive(bytes, 0).error().code, "exchange.mismatch");
+    }
+  });
+}
+
 TEST(ThreadExchange, nobody_passes_a_barrier_before_all_are_there) {
   std::atomic<int> arrived = 0;
   on_all(make_thread_exchanges(4), [&](Exchange& exchange) {

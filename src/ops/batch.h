@@ -38,6 +38,8 @@ struct Part {
 struct Batch {
   std::span<const Part> parts;
   StepObserver* observer = nullptr;  // sees what the operations give
+  /// Values of the stage before (ReceiveOp), one after the other, each [tokens][its columns].
+  std::span<const float> received{};
 
   int64_t num_tokens() const {
     int64_t tokens = 0;
@@ -65,6 +67,7 @@ struct Logits {
   int64_t vocab_size = 0;
   std::vector<float> values;    // [rows][vocab_size]
   std::vector<int32_t> tokens;  // or kNoToken
+  std::vector<float> sent{};    // for the next stage, as Batch::received has it
 
   std::span<const float> row(int64_t i) const {
     return std::span(values).subspan(i * vocab_size, vocab_size);

@@ -1,6 +1,7 @@
 #pragma once
-// What the ranks of a group tell each other in a step (src/parallel/): the plan of one rank has
-// them where a value of which each rank has a part is read as a whole.
+// What the members of a group tell each other in a step (src/parallel/). The plan of a rank has
+// sums and columns of all where a value of which each rank has a part is read as a whole; that of a
+// stage begins with what the stage before has made, and ends with what the next one reads.
 
 #include <cstdint>
 #include <string>
@@ -34,6 +35,27 @@ struct AllGatherOp {
     return {{.value = x, .type = type, .what = "inputs"}, writes(y, cols, type)};
   }
   std::string text() const { return "columns of " + std::to_string(parts.size()) + " ranks"; }
+};
+
+/// y = a value of the stage before: the columns from `before` on of Batch::received.
+struct ReceiveOp {
+  ValueId y = kNoValue;
+  int64_t cols = 0;
+  ValueType type = ValueType::kFloat;
+  int64_t before = 0;
+
+  Operands operands() const { return {writes(y, cols, type)}; }
+  std::string text() const { return "receive"; }
+};
+
+/// The columns from `before` on of Logits::sent are those of x: for the next stage. Such operations
+/// end the plan of a stage after which there is another one.
+struct SendOp {
+  ValueId x = kNoValue;
+  int64_t before = 0;
+
+  Operands operands() const { return {{.value = x}}; }
+  std::string text() const { return "send"; }
 };
 
 }  // namespace subbyte

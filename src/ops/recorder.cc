@@ -35,7 +35,8 @@ Op Recorder::op_of(std::string name, Operation operation) {
 }
 
 void Recorder::append(std::string_view name, Operation operation) {
-  has_logits_ = std::holds_alternative<LogitsOp>(operation);
+  has_end_ =
+      std::holds_alternative<LogitsOp>(operation) || std::holds_alternative<SendOp>(operation);
   plan_.ops.push_back(op_of(prefix_ + std::string(name), std::move(operation)));
 }
 
@@ -240,7 +241,7 @@ void Recorder::logits(std::string_view name, ValueId x, const Weight& head, floa
 
 Result<StepPlan> Recorder::finish() && {
   if (error_) return std::move(*error_);
-  if (!has_logits_) return Error{"plan.shape", "a plan whose last operation is not its logits"};
+  if (!has_end_) return Error{"plan.shape", "a plan whose last operation is not its logits"};
   plan_.ops.insert(plan_.ops.begin(), first_ops_.begin(), first_ops_.end());
   return std::move(plan_);
 }

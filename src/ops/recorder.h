@@ -124,7 +124,7 @@ class Recorder {
   ValueId next_value() const { return static_cast<ValueId>(plan_.values.size()); }
   void set_cache(CacheLayout layout) { plan_.cache = std::move(layout); }
 
-  /// Code plan.shape where operands do not fit, or no logits end the plan.
+  /// Code plan.shape where operands do not fit, or neither logits nor what is sent end the plan.
   Result<StepPlan> finish() &&;
 
  private:
@@ -163,7 +163,7 @@ class Recorder {
   std::map<ValueId, std::string> taken_over_;  // values whose memory an operation has written over
   std::optional<Error> error_;
   CacheSlot last_cache_;
-  bool has_logits_ = false;
+  bool has_end_ = false;
 };
 
 }  // namespace subbyte

@@ -311,7 +311,7 @@ struct GateOp {
 
 /// logits = cap * tanh(factor * logits / cap), or factor * logits where `cap` is 0: what the step
 /// gives [head rows][vocabulary], and what the tokens are chosen by. The last operation of every
-/// plan.
+/// plan, but of stages that send (ops/exchange.h).
 struct LogitsOp {
   ValueId logits = kNoValue;
   float factor = 1;
@@ -343,6 +343,8 @@ struct LogitsOp {
   ROW(MambaOp)                  \
   ROW(AllReduceOp)              \
   ROW(AllGatherOp)              \
+  ROW(ReceiveOp)                \
+  ROW(SendOp)                   \
   ROW(LogitsOp)
 
 template <class, class... Kinds>

@@ -29,12 +29,8 @@ std::optional<Parts> runs_of(const Parts& parts, int64_t from, int64_t to) {
 class Divider {
  public:
   Divider(const StepPlan& plan, int ranks, const WeightBorders& borders)
-      : plan_(plan), borders_(borders), readers_(readers_of(plan)) {
+      : plan_(plan), borders_(borders), readers_(readers_of(plan)), done_(undivided(plan)) {
     done_.ranks = ranks;
-    done_.made.resize(plan.values.size());
-    done_.is_divided.resize(plan.ops.size());
-    done_.mixers.resize(plan.ops.size());
-    done_.inputs.resize(plan.ops.size());
     makers_.assign(plan.values.size(), -1);
     for (std::size_t i = 0; i < plan.ops.size(); ++i) {
       for (const ValueId id : plan.ops[i].outputs) makers_[id] = static_cast<int64_t>(i);
@@ -321,6 +317,16 @@ class Divider {
 };
 
 }  // namespace
+
+Division undivided(const StepPlan& plan) {
+  Division whole;
+  whole.made.resize(plan.values.size());
+  whole.is_divided.resize(plan.ops.size());
+  whole.mixers.resize(plan.ops.size());
+  whole.inputs.resize(plan.ops.size());
+  whole.divides_cache.resize(plan.cache.groups.size());
+  return whole;
+}
 
 Division divide(const StepPlan& plan, int ranks, const WeightBorders& borders) {
   return Divider(plan, ranks, borders).divide();

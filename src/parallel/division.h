@@ -33,4 +33,7 @@ struct Division {
 
 Division divide(const StepPlan& plan, int ranks, const WeightBorders& borders);
 
+/// The same where one has all of it.
+Division undivided(const StepPlan& plan);
+
 }  // namespace subbyte

@@ -2,14 +2,8 @@
 // Several machines as one: each is a rank that has a part of every weight and of the cache, and all
 // run the same steps at once (tensor parallelism).
 //
-//   upload      keeps the weights
-//   compile     says what each rank has of a step (division.h), gives each its parts and its plan,
-//               and lets go of the whole
-//   a step      is submitted to all ranks, each on a thread of its own; the results of rank 0 are
-//               those of all
-//
-// Sequences, their pages and all that knows of them are those of the whole; each rank has memory of
-// its own for the heads that it keeps, with the same tables of pages.
+// division.h says what each has of a step. A step is submitted to all ranks, each on a thread of
+// its own; the results of rank 0 are those of all.
 
 #include <memory>
 #include <vector>

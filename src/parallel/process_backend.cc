@@ -1,10 +1,12 @@
 #include "parallel/process_backend.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "parallel/micro_batch.h"
 #include "parallel/step_message.h"
 
 namespace subbyte {
@@ -22,7 +24,6 @@ class NotedMemory : public KvMemory {
   /// The pool, by the order in which pools were made.
   int32_t index() const { return index_; }
 
-  KvMemory& of_rank(int rank) override { return memory().of_rank(rank); }
   void copy_page(int32_t from, int32_t to, int64_t positions) override {
     copies_->push_back({index_, group_, from, to, positions});
     memory().copy_page(from, to, positions);
@@ -69,12 +70,17 @@ struct ProcessBackend::State {
   std::vector<const CompiledStep*> steps;      // in the order in which they were compiled
   std::vector<std::shared_ptr<KvPool>> pools;  // in that of make_kv_pool()
   std::shared_ptr<Copies> copies = std::make_shared<Copies>();
-  CacheLayout layout;  // of the last plan
-  Status error;        // of the message about the step that was submitted
+  CacheLayout layout;             // of the last plan
+  Status error;                   // of the message about the step that was submitted
+  std::optional<StageBatch> own;  // what this process has of it
 };
 
-ProcessBackend::ProcessBackend(std::unique_ptr<Backend> group, std::shared_ptr<Exchange> exchange)
-    : ForwardingBackend(*group), exchange_(std::move(exchange)), state_(std::make_unique<State>()) {
+ProcessBackend::ProcessBackend(std::unique_ptr<Backend> group, std::shared_ptr<Exchange> exchange,
+                               Reads reads)
+    : ForwardingBackend(*group),
+      exchange_(std::move(exchange)),
+      reads_(reads),
+      state_(std::make_unique<State>()) {
   state_->group = std::move(group);
 }
 
@@ -93,8 +99,13 @@ double ProcessBackend::measure_read_bandwidth(const Weight& weight) {
   const Status gathered = exchange_->all_gather(std::as_bytes(std::span(&mine, 1)),
                                                 std::as_writable_bytes(std::span(all)));
   double sum = 0;
-  for (const double one : all) sum += one;
-  return gathered.ok() ? sum : 0;
+  double seconds = 0;  // of a byte of each
+  for (const double one : all) {
+    sum += one;
+    seconds += 1 / one;
+  }
+  if (!gathered.ok()) return 0;
+  return reads_ == Reads::kAtOnce ? sum : static_cast<double>(all.size()) / seconds;
 }
 
 Result<std::unique_ptr<CompiledStep>> ProcessBackend::compile(StepPlan plan) {
@@ -134,7 +145,13 @@ void ProcessBackend::submit(const CompiledStep& step, const Batch& batch) {
   state_->copies->clear();
   write_batch(batch, message);
   state_->error = send(*exchange_, static_cast<uint32_t>(StepMessage::kStep), message);
-  if (state_->error.ok()) backend_.submit(step, batch);
+  if (!state_->error.ok()) return;
+  MicroBatch all;
+  for (std::size_t i = 0; i < batch.parts.size(); ++i) {
+    all.push_back({i, 0, batch.parts[i].tokens.size()});
+  }
+  state_->own.emplace(batch, all, *state_->pools[pool_of(batch)], true, std::span<const float>());
+  backend_.submit(step, state_->own->batch());
 }
 
 Status ProcessBackend::wait(Logits& logits) {

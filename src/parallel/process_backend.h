@@ -1,5 +1,6 @@
 #pragma once
-// A rank in each process: the first one has the session, and tells the others what it does.
+// A rank or a stage in each process: the first one has the session, and tells the others what it
+// does.
 //
 //   rank 0                               rank 1, 2, ...
 //   load_model                           load_model: each keeps its part
@@ -10,6 +11,7 @@
 // Pages and states are given out by the first rank; the others are told where those of a sequence
 // are, and which pages are copied.
 
+#include <cstdint>
 #include <memory>
 
 #include "exchange/message.h"
@@ -19,8 +21,11 @@ namespace subbyte {
 
 class ProcessBackend : public ForwardingBackend {
  public:
-  /// `group` has one rank here (group_backend.h), that of `exchange`, which both use.
-  ProcessBackend(std::unique_ptr<Backend> group, std::shared_ptr<Exchange> exchange);
+  /// How processes read their weights in a step.
+  enum class Reads : uint8_t { kAtOnce, kInTurns };
+
+  /// `group` has one member here, that of `exchange`, which both use.
+  ProcessBackend(std::unique_ptr<Backend> group, std::shared_ptr<Exchange> exchange, Reads reads);
   ~ProcessBackend() override;
 
   /// Gives what carries numbers between the processes.
@@ -44,6 +49,7 @@ class ProcessBackend : public ForwardingBackend {
   Status do_as_told(uint32_t kind, MessageReader& message);
 
   std::shared_ptr<Exchange> exchange_;
+  Reads reads_;
   std::unique_ptr<State> state_;
 };
 

@@ -348,6 +348,14 @@ class RankRecorder {
     return parts;
   }
 
+  // --- stages
+
+  void put(ReceiveOp op) { add(op, &ReceiveOp::y); }
+  void put(SendOp op) {
+    op.x = whole(op.x);
+    record_.append(plan_.ops[op_].name, op);
+  }
+
   /// A whole plan has none.
   void put(const AllReduceOp&) {}
   void put(const AllGatherOp&) {}

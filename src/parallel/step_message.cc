@@ -1,23 +1,23 @@
 #include "parallel/step_message.h"
 
+#include <span>
+#include <utility>
+
 namespace subbyte {
 namespace {
 
-void write_sequence(const Sequence& sequence, MessageWriter& message) {
-  message.add(sequence.length());
-  message.add(sequence.is_long());
-  const std::size_t groups = sequence.pool().groups().size();
-  message.add(static_cast<uint64_t>(groups));
-  for (std::size_t i = 0; i < groups; ++i) {
-    const auto group = static_cast<int32_t>(i);
-    const bool has_states = sequence.pool().groups()[i].layout().is_state();
-    message.add_all(sequence.pages(group));
-    message.add(has_states ? sequence.state(group) : kNoPage);
-    message.add(sequence.next_state(group));
+void write_tables(const SequenceTables& tables, MessageWriter& message) {
+  message.add(tables.length);
+  message.add(tables.is_long);
+  message.add(static_cast<uint64_t>(tables.groups.size()));
+  for (const SequenceTables::Group& group : tables.groups) {
+    message.add_all(std::span<const int32_t>(group.pages));
+    message.add(group.state);
+    message.add(group.next_state);
   }
 }
 
-SequenceTables read_sequence(MessageReader& message) {
+SequenceTables read_tables(MessageReader& message) {
   SequenceTables tables;
   tables.length = message.take<int64_t>();
   tables.is_long = message.take<bool>();
@@ -63,6 +63,19 @@ TokenChoice read_choice(MessageReader& message, ChoiceMemory& memory) {
 
 }  // namespace
 
+SequenceTables tables_of(const Sequence& sequence) {
+  SequenceTables tables = {sequence.length(), sequence.is_long(), {}};
+  const std::span<const KvGroup> groups = std::as_const(sequence.pool()).groups();
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const auto group = static_cast<int32_t>(i);
+    const std::span<const int32_t> pages = sequence.pages(group);
+    tables.groups.push_back({{pages.begin(), pages.end()},
+                             groups[i].layout().is_state() ? sequence.state(group) : kNoPage,
+                             sequence.next_state(group)});
+  }
+  return tables;
+}
+
 void write_copies(std::span<const PageCopy> copies, MessageWriter& message) {
   message.add(static_cast<uint64_t>(copies.size()));
   for (const PageCopy& copy : copies) {
@@ -88,7 +101,7 @@ std::vector<PageCopy> read_copies(MessageReader& message) {
 void write_batch(const Batch& batch, MessageWriter& message) {
   message.add(static_cast<uint64_t>(batch.parts.size()));
   for (const Part& part : batch.parts) {
-    write_sequence(*part.sequence, message);
+    write_tables(tables_of(*part.sequence), message);
     message.add_all(part.tokens);
     message.add(part.num_logits);
     message.add(part.choice.has_value());
@@ -101,7 +114,7 @@ MirroredBatch::MirroredBatch(MessageReader& message, KvPool& pool) {
   sequences_.reserve(parts);
   choices_.resize(parts);
   for (uint64_t i = 0; i < parts; ++i) {
-    sequences_.push_back(Sequence::mirror(pool, read_sequence(message)));
+    sequences_.push_back(Sequence::mirror(pool, read_tables(message)));
     tokens_.push_back(message.take_all<int32_t>());
     Part& part = parts_.emplace_back();
     part.sequence = &sequences_.back();

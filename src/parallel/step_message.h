@@ -12,6 +12,9 @@ namespace subbyte {
 
 enum class StepMessage : uint32_t { kPool = 16, kStep, kMeasure };
 
+/// Finds what the next step of a sequence reads, for one that mirrors it.
+SequenceTables tables_of(const Sequence& sequence);
+
 /// Positions of a page that are copied before a step.
 struct PageCopy {
   int32_t pool, group, from, to;

@@ -73,6 +73,7 @@ Result<ReadyModel> ReadyModel::open(const std::string& name, const DeviceOptions
   ReadyModel ready = {.files = path, .device = device, .auto_device = std::move(auto_device)};
   SUBBYTE_CHECK(check_activations(ready.files, device.activations));
   SUBBYTE_TRY(ready.config, read_model_config(ready.files));
+  SUBBYTE_CHECK(fit_to_layers(ready.device, ready.config.num_layers));
   const bool squares = type_of(ready.config).defaults.gate == Gate::kSquaredRelu;
   if (squares) ready.auto_device = with_wide_activations(std::move(ready.auto_device));
   SUBBYTE_TRY(ready.backend, choose_machine(ready.device, ready.auto_device));

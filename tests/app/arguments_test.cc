@@ -32,16 +32,18 @@ TEST_P(Mistakes, are_named_as_typed) {
   EXPECT_NE(result.err.find(GetParam().said + " [usage."), std::string::npos) << result.err;
 }
 
-const std::string kOneDevice =
-    ": a model runs on one device as a whole: --device cpu or --device cuda";
+const std::string kGpuLayers =
+    ": --gpu-layers N puts the last layers on a GPU, and leaves the others to the CPU";
 const std::string kOneGpu =
     ": a model runs on one GPU (--device cuda:N), or --tensor-parallel divides it among several";
 
 INSTANTIATE_TEST_SUITE_P(
     OfOtherPrograms, Mistakes,
     testing::Values(
-        Mistake{{"run", "D", "-p", "Hi", "-ngl", "99"}, "run: no option -ngl" + kOneDevice},
-        Mistake{{"run", "D", "--n_gpu_layers=99"}, "run: no option --n-gpu-layers" + kOneDevice},
+        Mistake{{"run", "D", "-p", "Hi", "-ncmoe", "9"}, "run: no option -ncmoe" + kGpuLayers},
+        Mistake{{"run", "D", "--cpu_offload_gb=4"}, "run: no option --cpu-offload-gb" + kGpuLayers},
+        Mistake{{"run", "D", "-p", "Hi", "-ngl", "some"},
+                "--gpu-layers: expected a number of layers or all, found \"some\""},
         Mistake{{"run", "-hf", "Qwen/Qwen3-8B", "-p", "Hi"},
                 "run: no option -hf: MODEL may be org/name of what is in the Hugging Face cache "
                 "already, and `hf download org/name` fetches it"},

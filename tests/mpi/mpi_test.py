@@ -40,19 +40,22 @@ ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_R
 MPIRUN = ["mpirun", "--oversubscribe"]
 
 
-def on_ranks(ranks: int, *arguments: object) -> list[str]:
+RANKS = "--tensor-parallel"
+STAGES = "--pipeline-parallel"
+
+
+def on_ranks(ranks: int, *arguments: object, by: str = RANKS) -> list[str]:
     """A command on so many processes, of a thread each."""
-    return [*MPIRUN, "-n", str(ranks), *program(ranks, *arguments)]
+    return [*MPIRUN, "-n", str(ranks), *program(ranks, *arguments, by=by)]
 
 
-def program(ranks: int, *arguments: object) -> list[str]:
-    return [PROGRAM, *map(str, arguments), "--device", "cpu", "--tensor-parallel", str(ranks),
-            "--threads", "1"]
+def program(ranks: int, *arguments: object, by: str = RANKS) -> list[str]:
+    return [PROGRAM, *map(str, arguments), "--device", "cpu", by, str(ranks), "--threads", "1"]
 
 
-def in_one_process(ranks: int, *arguments: object) -> list[str]:
+def in_one_process(ranks: int, *arguments: object, by: str = RANKS) -> list[str]:
     """The same with ranks that are threads."""
-    return [*program(ranks, *arguments)[:-1], str(ranks)]
+    return [*program(ranks, *arguments, by=by)[:-1], str(ranks)]
 
 
 def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
@@ -98,7 +101,19 @@ def started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 class Goldens(unittest.TestCase):
-    """Processes and threads give the same bits, as both add in the order of ranks."""
+    """Processes and threads give the same bits, as both add in the order of ranks. Stages add in no
+    other order than one machine does."""
+
+    def test_logits_of_stages_are_those_of_one(self) -> None:
+        for name in ("gpt-oss-mxfp4", "bamba-bf16", "deepseek-v3-fp8"):
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                out = [Path(folder) / "one", Path(folder) / "processes"]
+                ask = ["logits", GOLDENS / name, "--ids", IDS, "--out"]
+                one = run(program(1, *ask, out[0]))
+                self.assertEqual(one.returncode, 0, one.stderr)
+                many = run(on_ranks(2, *ask, out[1], by=STAGES))
+                self.assertEqual(many.returncode, 0, many.stderr)
+                self.assertEqual(out[0].read_bytes(), out[1].read_bytes())
 
     def test_logits_are_those_of_threads(self) -> None:
         names = sorted(p.name for p in GOLDENS.iterdir() if (p / "config.json").exists()
@@ -119,8 +134,8 @@ class Goldens(unittest.TestCase):
                "--color", "never"]
         alone = run(program(1, *ask))
         self.assertEqual(alone.returncode, 0, alone.stderr)
-        for ranks in (2, 4):
-            many = run(on_ranks(ranks, *ask))
+        for ranks, by in ((2, RANKS), (4, RANKS), (3, STAGES)):
+            many = run(on_ranks(ranks, *ask, by=by))
             self.assertEqual(many.returncode, 0, many.stderr)
             self.assertEqual(many.stdout, alone.stdout)
 
@@ -151,7 +166,9 @@ class Server(unittest.TestCase):
 
     def test_answers_are_those_of_threads(self) -> None:
         ask = ["serve", DEMO, "--port", 0, "--log", "none", "--batch-invariant"]
-        self.assertEqual(self.answers(on_ranks(2, *ask)), self.answers(in_one_process(2, *ask)))
+        for by in (RANKS, STAGES):
+            self.assertEqual(self.answers(on_ranks(2, *ask, by=by)),
+                             self.answers(in_one_process(2, *ask, by=by)))
 
 
 class Manual(unittest.TestCase):
@@ -190,6 +207,16 @@ class Refusals(unittest.TestCase):
         command = on_ranks(2, "run", DEMO, "-p", "x")
         command[command.index("--tensor-parallel") + 1] = "3"
         self.expect_line(command, "mpirun has started 2 ranks, and 3 are asked for")
+
+    def test_another_number_of_stages(self) -> None:
+        command = on_ranks(2, "run", DEMO, "-p", "x", by=STAGES)
+        command[command.index(STAGES) + 1] = "3"
+        self.expect_line(command, "mpirun has started 2 processes, and 3 stages are asked for")
+
+    def test_gpus_are_stages_of_one_process(self) -> None:
+        command = on_ranks(2, "run", DEMO, "-p", "x", by=STAGES)
+        command[command.index("cpu")] = "cuda"
+        self.expect_line(command, "GPUs are stages of one process")
 
     def test_a_model_that_is_not_there(self) -> None:
         self.expect_line(on_ranks(2, "run", "no/model", "-p", "x"), "no/model")

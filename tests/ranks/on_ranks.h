@@ -1,5 +1,5 @@
 #pragma once
-// Golden models on ranks that are threads of the CPU.
+// Golden models on machines, ranks that are threads of the CPU among them.
 
 #include <gtest/gtest.h>
 
@@ -13,9 +13,22 @@
 #include "checkpoints/containers/tensor_source.h"
 #include "engine/generate.h"
 #include "models/model.h"
+#include "support/goldens.h"
 #include "support/test_context.h"
 
 namespace subbyte::testing {
+
+/// Folders of all models that there are references of.
+inline std::vector<std::filesystem::path> folders() {
+  std::vector<std::filesystem::path> found;
+  for (const Golden& golden : kGoldenModels) {
+    if ((golden.uses & kRefused) == 0) found.push_back(golden_folder(golden.name));
+  }
+  for (const char* const name : kGgufGoldens) {
+    found.push_back(std::filesystem::path(kTestData) / "gguf" / name);
+  }
+  return found;
+}
 
 inline std::vector<int32_t> prompt_of(const std::filesystem::path& folder) {
   const auto source = TensorSource::open(folder / "reference.safetensors");
@@ -26,15 +39,16 @@ inline std::vector<int32_t> prompt_of(const std::filesystem::path& folder) {
   return ids;
 }
 
-/// A model on so many ranks.
-class OnRanks {
+/// Options for the processors of this machine.
+inline DeviceOptions on_cpu(int threads) {
+  const char* const isa = std::getenv("SUBBYTE_ISA");
+  return {.device = "cpu", .num_threads = threads, .isa = isa == nullptr ? "" : isa};
+}
+
+/// A model on a machine.
+class OnMachine {
  public:
-  OnRanks(const std::filesystem::path& folder, int ranks) {
-    const char* const isa = std::getenv("SUBBYTE_ISA");
-    auto backend = make_backend({.device = "cpu",
-                                 .num_threads = ranks,
-                                 .isa = isa == nullptr ? "" : isa,
-                                 .tensor_parallel_size = ranks});
+  OnMachine(const std::filesystem::path& folder, Result<std::unique_ptr<Backend>> backend) {
     if (!backend.ok()) {
       fail(backend.error());
       return;
@@ -78,6 +92,20 @@ class OnRanks {
   std::string error_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
+};
+
+/// The same on so many ranks.
+class OnRanks : public OnMachine {
+ public:
+  OnRanks(const std::filesystem::path& folder, int ranks)
+      : OnMachine(folder, make_backend(options(ranks))) {}
+
+ private:
+  static DeviceOptions options(int ranks) {
+    DeviceOptions options = on_cpu(ranks);
+    options.tensor_parallel_size = ranks;
+    return options;
+  }
 };
 
 }  // namespace subbyte::testing

@@ -5,34 +5,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "on_ranks.h"
-#include "support/goldens.h"
 
 namespace subbyte {
 namespace {
 
-namespace fs = std::filesystem;
 using testing::OnRanks;
 
 constexpr double kBound = 2e-3;  // of the largest logit
 constexpr int kTokens = 12;      // that are chosen
-
-/// Folders of all models that there are references of.
-std::vector<fs::path> folders() {
-  std::vector<fs::path> found;
-  for (const testing::Golden& golden : testing::kGoldenModels) {
-    if ((golden.uses & testing::kRefused) == 0)
-      found.push_back(testing::golden_folder(golden.name));
-  }
-  for (const char* const name : testing::kGgufGoldens) {
-    found.push_back(fs::path(kTestData) / "gguf" / name);
-  }
-  return found;
-}
 
 /// The largest difference over the largest logit.
 double difference(const std::vector<float>& a, const std::vector<float>& b) {
@@ -51,7 +35,7 @@ class RanksOfGoldens : public ::testing::TestWithParam<int> {};
 TEST_P(RanksOfGoldens, answer_as_one_does) {
   int answered = 0;
   int rounded = 0;  // other bits: sums of several ranks
-  for (const fs::path& folder : folders()) {
+  for (const auto& folder : testing::folders()) {
     SCOPED_TRACE(folder.filename().string());
     const std::vector<int32_t> prompt = testing::prompt_of(folder);
     if (prompt.empty()) continue;

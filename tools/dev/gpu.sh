@@ -12,7 +12,7 @@ gpu_sanitizer_tests+=':all/GpuStep.a_product_reads*u4_g16_scale_f16_zero_u8'
 gpu_sanitizer_tests+=':GpuSample.refuses*:GpuSample.is_captured*:GpuSteps.graphs_know*'
 
 # Those of several GPUs, each of which takes all that there are.
-gpu_rank_tests='*RanksOnGpus*:*OneModelOnGpus*:GpuExchange.*'
+gpu_rank_tests='*RanksOnGpus*:*StagesOnGpus*:*OneModelOnGpus*:GpuExchange.*'
 
 command_gpu_test() {
   local sanitize=false preset=release gpus=0 options=() program

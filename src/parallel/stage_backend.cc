@@ -1,0 +1,238 @@
+#include "parallel/stage_backend.h"
+
+#include <algorithm>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "parallel/group.h"
+#include "parallel/micro_batch.h"
+#include "parallel/rank_plan.h"
+#include "parallel/stages.h"
+
+namespace subbyte {
+namespace {
+
+class StageCut : public GroupCut {
+ public:
+  /// `first`: the stage of the first member here.
+  StageCut(int first, int stages, const StageSizes& sizes)
+      : first_(static_cast<std::size_t>(first)), num_stages_(stages), sizes_(sizes) {}
+
+  Status cut(const StepPlan& plan) override {
+    if (plan.cache.groups.empty()) {
+      return Error{"device.stages", "stages are of models that keep something of a text"};
+    }
+    SUBBYTE_TRY(stages_, sizes_.last ? stages_with_last(plan, *sizes_.last)
+                                     : even_stages(plan, num_stages_));
+    return {};
+  }
+  RankCutter cutter(Backend* backend, std::size_t) const override { return {backend, 0, 1}; }
+  Result<StepPlan> plan_of(const StepPlan& plan, std::size_t i,
+                           WeightCutter& cutter) const override {
+    const StepPlan own = plan_of_stage(plan, stages_[first_ + i]);
+    return plan_of_rank(own, undivided(own), 0, cutter);
+  }
+
+  int num_stages() const { return num_stages_; }
+  /// "layers 0 to 17 on "; empty before a plan is cut.
+  std::string place_of(std::size_t i) const {
+    return stages_.empty() ? std::string() : to_string(stages_[first_ + i]) + " on ";
+  }
+
+ private:
+  std::size_t first_;
+  int num_stages_;
+  StageSizes sizes_;
+  std::vector<Stage> stages_;
+};
+
+using Exchanges = std::vector<std::shared_ptr<Exchange>>;
+
+/// Stages show their operations at once.
+class OneAtATime : public StepObserver {
+ public:
+  explicit OneAtATime(StepObserver* observer) : observer_(observer) {}
+  void observe(const Op& op, ValueId result, std::span<const float> numbers) override {
+    const std::lock_guard lock(mutex_);
+    observer_->observe(op, result, numbers);
+  }
+
+ private:
+  StepObserver* observer_;
+  std::mutex mutex_;
+};
+
+class StageGroup : public Group {
+ public:
+  StageGroup(Members stages, Exchanges exchanges, std::unique_ptr<StageCut> cut,
+             std::shared_ptr<Executor> host)
+      : Group(std::move(stages), 0, std::move(cut), std::move(host)),
+        exchanges_(std::move(exchanges)),
+        results_(members().size()) {}
+
+  // --- the machine
+
+  std::string description() const override {
+    const auto& stages = static_cast<const StageCut&>(cut());
+    std::string text = std::to_string(stages.num_stages()) + " stages: ";
+    if (members().size() == 1) text = "one of " + text;
+    for (std::size_t i = 0; i < members().size(); ++i) {
+      text += (i > 0 ? "; " : "") + stages.place_of(i) + members()[i]->description();
+    }
+    return text;
+  }
+
+  /// As many pieces as stages, where some are CPUs. GPUs have enough in one, and memory for it.
+  int64_t prompt_chunk() const override {
+    const bool are_gpus = std::ranges::all_of(
+        members(), [](const auto& stage) { return stage->memory() != nullptr; });
+    return are_gpus ? least_chunk() : least_chunk() * num_stages();
+  }
+
+  /// Stages read what they have one after the other.
+  double measure_read_bandwidth(const Weight&) override {
+    double bytes = 0;
+    double seconds = 0;
+    for (std::size_t i = 0; i < members().size(); ++i) {
+      const Weight& own = largest()[i];
+      if (own.storage == nullptr) continue;
+      const double found = members()[i]->measure_read_bandwidth(own);
+      if (found <= 0) return 0;
+      bytes += static_cast<double>(own.bytes);
+      seconds += static_cast<double>(own.bytes) / found;
+    }
+    return seconds > 0 ? bytes / seconds : 0;
+  }
+
+  // --- a step
+
+  void submit(const CompiledStep& step, const Batch& given) override {
+    OneAtATime observer(given.observer);
+    Batch batch = given;
+    if (given.observer != nullptr) batch.observer = &observer;
+    const std::vector<MicroBatch> pieces = pieces_of(step.plan(), batch);
+    const auto& steps = static_cast<const GroupCompiledStep&>(step);
+    logits_ = {};
+    std::vector<KvPool>& pools = pools_of(batch);
+    on_all([&](std::size_t i) {
+      try {
+        results_[i] = run(i, steps.at(i), batch, pieces, pools[i]);
+      } catch (const std::bad_alloc&) {
+        results_[i] = Error{"memory", "not enough memory for a step"};
+      }
+      if (!results_[i].ok()) exchanges_[i]->leave(results_[i].error().message);
+    });
+  }
+
+  /// The error of the stage that has failed first, and not that it was lost to others.
+  Status wait(Logits& logits) override {
+    Status first;
+    for (Status& result : results_) {
+      if (result.ok()) continue;
+      if (first.ok() || first.error().code == "exchange.lost") first = std::move(result);
+      result = {};
+    }
+    SUBBYTE_CHECK(first);
+    std::swap(logits, logits_);
+    return {};
+  }
+
+ private:
+  static constexpr std::size_t kLeastPiece = 128;  // tokens: fewer read the weights for too little
+  static constexpr std::size_t kPiecesOfStage = 2;
+
+  int num_stages() const { return static_cast<const StageCut&>(cut()).num_stages(); }
+
+  int64_t least_chunk() const {
+    int64_t least = members().front()->prompt_chunk();
+    for (const auto& stage : members()) least = std::min(least, stage->prompt_chunk());
+    return least;
+  }
+
+  /// The pools of the stages, which any group of the cache knows.
+  static std::vector<KvPool>& pools_of(const Batch& batch) {
+    const KvPool& pool = batch.parts.front().sequence->pool();
+    return static_cast<const GroupMemory&>(pool.groups().front().memory()).pools();
+  }
+
+  /// The same in all processes. States are those of the ends of steps, so that parts with states
+  /// stay whole.
+  std::vector<MicroBatch> pieces_of(const StepPlan& plan, const Batch& batch) const {
+    const auto tokens = static_cast<std::size_t>(batch.num_tokens());
+    const std::size_t stages = static_cast<std::size_t>(num_stages());
+    const std::size_t piece = std::clamp(tokens / (kPiecesOfStage * stages) + 1, kLeastPiece,
+                                         static_cast<std::size_t>(least_chunk()));
+    const bool has_states = std::ranges::any_of(plan.cache.groups, &CacheGroup::is_state);
+    return micro_batches(batch, piece, !has_states);
+  }
+
+  /// Runs the pieces of a step on a stage, each when the stage before has done it.
+  Status run(std::size_t i, const CompiledStep& step, const Batch& batch,
+             const std::vector<MicroBatch>& pieces, KvPool& pool) {
+    Exchange& others = *exchanges_[i];
+    const int stages = others.size();
+    const bool is_first = others.rank() == rank_of_stage(0, stages);
+    const bool is_last = others.rank() == rank_of_stage(stages - 1, stages);
+    int64_t cols = 0;
+    for (const ReceiveOp* op : ops_of<ReceiveOp>(step.plan())) cols += op->cols;
+    std::vector<float> received;
+    for (const MicroBatch& piece : pieces) {
+      if (!is_first) {
+        received.resize(num_tokens(piece) * static_cast<std::size_t>(cols));
+        SUBBYTE_CHECK(others.receive(std::as_writable_bytes(std::span(received)),
+                                     (others.rank() + stages - 1) % stages));
+      }
+      const StageBatch own(batch, piece, pool, is_last, received);
+      members()[i]->submit(step, own.batch());
+      Logits given;
+      SUBBYTE_CHECK(members()[i]->wait(given));
+      if (is_last) {
+        add(std::move(given));
+      } else {
+        SUBBYTE_CHECK(
+            others.send(std::as_bytes(std::span(given.sent)), (others.rank() + 1) % stages));
+      }
+    }
+    return {};
+  }
+
+  /// Results of a piece after those before it.
+  void add(Logits given) {
+    if (given.vocab_size > 0) logits_.vocab_size = given.vocab_size;
+    if (logits_.values.empty()) {
+      logits_.values = std::move(given.values);
+    } else {
+      logits_.values.insert(logits_.values.end(), given.values.begin(), given.values.end());
+    }
+    logits_.tokens.insert(logits_.tokens.end(), given.tokens.begin(), given.tokens.end());
+  }
+
+  Exchanges exchanges_;  // by member
+  // Of the step that was submitted.
+  std::vector<Status> results_;  // by member
+  Logits logits_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_stage_backend(std::vector<StageMember> stages,
+                                                    const StageSizes& sizes,
+                                                    std::shared_ptr<Executor> host) {
+  const Exchange& first = *stages.front().exchange;
+  auto cut = std::make_unique<StageCut>((first.rank() + first.size() - 1) % first.size(),
+                                        first.size(), sizes);
+  Members machines;
+  Exchanges exchanges;
+  for (StageMember& stage : stages) {
+    machines.push_back(std::move(stage.machine));
+    exchanges.push_back(std::move(stage.exchange));
+  }
+  auto group = std::make_unique<StageGroup>(std::move(machines), std::move(exchanges),
+                                            std::move(cut), std::move(host));
+  if (group->has_threads()) return std::unique_ptr<Backend>(std::move(group));
+  return Error{"device.stages", "the system gives no thread for each stage"};
+}
+
+}  // namespace subbyte
