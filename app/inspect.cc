@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -177,12 +178,12 @@ std::string as_page(const Inspection& inspection, const std::optional<GroupSizes
   return text;
 }
 
-/// Of a model that loads; nullopt where nobody asks for ranks.
-Result<std::optional<GroupSizes>> sizes_of_ranks(const ModelFiles& files, Backend& host,
+/// Of a model that loads; nullopt where nobody asks for ranks, and its files are not opened again.
+Result<std::optional<GroupSizes>> sizes_of_ranks(const std::filesystem::path& path, Backend& host,
                                                  int64_t ranks) {
   if (ranks == 0) return std::optional<GroupSizes>();
   SizingBackend backend(host, static_cast<int>(ranks));
-  SUBBYTE_CHECK(check_loading(files, backend, Reads::kHeaders));
+  SUBBYTE_CHECK(check_loading(path, backend, Reads::kHeaders));
   return std::optional<GroupSizes>(backend.sizes());
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string>
 
 #include "base/random.h"
 #include "engine/generate.h"
@@ -109,7 +110,11 @@ TEST_P(SchedulingStates, samples_share_the_state_of_their_prompt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(StepsAndRanks, SchedulingStates,
-                         ::testing::Values(std::pair(1, 1), std::pair(2, 1), std::pair(1, 2)));
+                         ::testing::Values(std::pair(1, 1), std::pair(2, 1), std::pair(1, 2)),
+                         [](const auto& one) {
+                           return "steps_" + std::to_string(one.param.first) + "_ranks_" +
+                                  std::to_string(one.param.second);
+                         });
 
 }  // namespace
 }  // namespace subbyte

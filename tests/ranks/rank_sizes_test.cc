@@ -43,7 +43,12 @@ TEST_P(RankSizesOfGoldens, parts_and_what_is_whole_are_the_model) {
 
 // With two heads of keys and values: of fewer both ranks would have the same ones.
 INSTANTIATE_TEST_SUITE_P(Goldens, RankSizesOfGoldens,
-                         ::testing::Values("llama3-bf16", "olmo2-bf16", "qwen3-vl-moe-bf16"));
+                         ::testing::Values("llama3-bf16", "olmo2-bf16", "qwen3-vl-moe-bf16"),
+                         [](const auto& one) {
+                           std::string name = one.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
 TEST(RankSizes, names_what_all_ranks_have) {
   const GroupSizes sizes = sizes_of("qwen2-moe-bf16", 2);
