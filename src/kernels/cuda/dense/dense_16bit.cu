@@ -225,22 +225,28 @@ void launch_tile(const DenseCall& call, const DenseHeads* heads, Stream stream) 
   launch(kernel, {grid, kThreads, kBytes}, stream, call, *heads);
 }
 
-/// Of the current device; what an H100 and an H200 have where the driver does not say it.
-int multiprocessors() {
+/// Of the current device, or `otherwise` where the driver does not say it.
+int attribute(cudaDeviceAttr which, int otherwise) {
   int device = 0;
-  int count = 0;
-  const bool is_known =
-      cudaGetDevice(&device) == cudaSuccess &&
-      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
-  return is_known ? count : 132;
+  int found = 0;
+  const bool is_known = cudaGetDevice(&device) == cudaSuccess &&
+                        cudaDeviceGetAttribute(&found, which, device) == cudaSuccess;
+  return is_known ? found : otherwise;
+}
+
+/// Tiles of 16 tokens have the longest ring: more than the 99 KiB of some GPUs.
+bool has_room_for_16() {
+  constexpr int kBytes = TileShape<16>::kStages * TileShape<16>::kStageBytes;
+  return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, 0) >= kBytes;
 }
 
 template <Element kW, Element kX>
 void launch_for_tokens(const DenseCall& call, const DenseHeads* heads, Stream stream) {
   const int64_t matrices = heads == nullptr ? 1 : heads->count;
-  const int tokens = dense_token_tile(call.rows, call.m, matrices, kW != kX, multiprocessors());
-  if (tokens == 16) return launch_tile<kW, kX, 16>(call, heads, stream);
-  if (tokens == 64) return launch_tile<kW, kX, 64>(call, heads, stream);
+  const int multiprocessors = attribute(cudaDevAttrMultiProcessorCount, 132);  // of an H100
+  const int tokens = dense_token_tile(call.rows, call.m, matrices, kW != kX, multiprocessors);
+  if (tokens == 16 && has_room_for_16()) return launch_tile<kW, kX, 16>(call, heads, stream);
+  if (tokens <= 64) return launch_tile<kW, kX, 64>(call, heads, stream);
   launch_tile<kW, kX, 128>(call, heads, stream);
 }
 
