@@ -189,8 +189,10 @@ Status CudaMoe::choose_kernels(CudaExperts& experts) const {
   cuda::ExpertRules rules = {.experts = down.count(), .top_k = experts.top_k};
   rules.batch_invariant = batch_invariant_;
   rules.has_large_m = gate_up.has_large_m() && up.has_large_m() && down.has_large_m();
+  // Each kernel once: small_m8, small_m16 (8 tokens of an expert), and those of more.
+  const int64_t few = std::max<int64_t>(9, 8 * rules.experts / rules.top_k + 1);
   for (const device::PackedExperts* matrices : {&gate_up, &up, &down}) {
-    for (const int64_t tokens : {int64_t{1}, int64_t{16}, 32 * rules.experts, int64_t{1} << 20}) {
+    for (const int64_t tokens : {int64_t{1}, few, 32 * rules.experts, int64_t{1} << 20}) {
       auto plan = matrices->plan(cuda::expert_tiles(tokens, rules), batch_invariant_);
       if (!plan.ok()) return unsupported(std::move(plan).error().message);
     }
