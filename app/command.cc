@@ -297,8 +297,9 @@ Result<std::unique_ptr<Backend>> host_backend(const Invocation& invocation) {
 Result<ReadyModel> open(const Invocation& invocation, const std::string& name) {
   SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));
   // Choices are said, but that of the CPU where nobody asked and there is nothing else.
-  const auto say = [&invocation](const std::string& choice) {
-    if (!invocation.device && !has_gpu()) return;
+  const bool asked = invocation.device.has_value() || device.gpu_layers > 0;
+  const auto say = [&invocation, asked](const std::string& choice) {
+    if (!asked && !has_gpu()) return;
     Progress(invocation, {}).clear();
     print_notice("--device auto " + choice);
   };

@@ -42,6 +42,10 @@ Status check_stages(const DeviceOptions& options) {
     return refuse("pipeline parallelism: expected 1 to " + std::to_string(kMaxStages) +
                   " stages, found " + std::to_string(stages));
   }
+  if (options.gpu_layers < -1) {
+    return refuse("layers on a GPU (--gpu-layers): expected -1 (all of them) or more, found " +
+                  std::to_string(options.gpu_layers));
+  }
   const bool divides_gpu = options.gpu_layers > 0;
   if (stages == 1 && !divides_gpu) return {};
   if (options.tensor_parallel_size > 1) {

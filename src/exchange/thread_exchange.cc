@@ -165,7 +165,7 @@ class ThreadExchange : public Exchange {
       std::unique_lock lock(group_->mutex);
       Group::Mail& mail = group_->mail_of(from, rank_);
       group_->has_mail.wait(lock, [&] { return !mail.empty() || !group_->reason.empty(); });
-      if (mail.empty()) return Error{"exchange.lost", group_->reason};
+      if (!group_->reason.empty()) return Error{"exchange.lost", group_->reason};
       found = std::move(mail.front());
       mail.pop_front();
     }

@@ -135,6 +135,16 @@ TEST(ThreadExchange, who_waits_for_a_rank_that_leaves_is_told) {
   });
 }
 
+TEST(ThreadExchange, what_a_lost_rank_has_sent_is_not_read) {
+  const auto exchanges = make_thread_exchanges(2);
+  std::vector<std::byte> bytes(4);
+  ASSERT_TRUE(exchanges[0]->send(bytes, 1).ok());
+  exchanges[0]->leave("no memory");
+  const Status received = exchanges[1]->receive(bytes, 0);
+  ASSERT_FALSE(received.ok());
+  EXPECT_EQ(received.error().message, "rank 0 of 2: no memory");
+}
+
 TEST(ThreadExchange, another_size_than_was_sent_is_refused) {
   on_all(make_thread_exchanges(2), [](Exchange& exchange) {
     std::vector<std::byte> bytes(exchange.rank() == 0 ? 4 : 3);

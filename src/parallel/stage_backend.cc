@@ -1,6 +1,7 @@
 #include "parallel/stage_backend.h"
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
 #include <new>
 #include <string>
@@ -121,6 +122,8 @@ class StageGroup : public Group {
         results_[i] = run(i, steps.at(i), batch, pieces, pools[i]);
       } catch (const std::bad_alloc&) {
         results_[i] = Error{"memory", "not enough memory for a step"};
+      } catch (const std::exception& error) {
+        results_[i] = Error{"device.stages", error.what()};
       }
       if (!results_[i].ok()) exchanges_[i]->leave(results_[i].error().message);
     });

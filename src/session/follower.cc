@@ -109,7 +109,10 @@ Status load_elsewhere(Exchange& others, const LoadOptions& options) {
 }
 
 Status follow_first_rank(const DeviceOptions& device) {
-  SUBBYTE_TRY(const std::unique_ptr<Backend> backend, choose_machine(device, {}));
+  // How many layers fit is of the first rank, which has read what the model has.
+  DeviceOptions own = device;
+  own.gpu_layers = -1;
+  SUBBYTE_TRY(const std::unique_ptr<Backend> backend, choose_machine(own, {}));
   Exchange* const others = exchange_of(*backend);
   if (others == nullptr) {
     return Error{"device.ranks",
