@@ -49,6 +49,10 @@ Status follow(Backend&) {
   return no_backends();
 }
 
+Status fit_to_layers(DeviceOptions&, int64_t) {
+  return {};
+}
+
 }  // namespace subbyte
 
 SUBBYTE_BEGIN_NAMESPACE
