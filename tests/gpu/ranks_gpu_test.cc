@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/random.h"
+#include "divided_model.h"
 #include "model_on_gpu.h"
-#include "near_experts.h"
 #include "support/test_context.h"
 #include "support/test_names.h"
 
@@ -19,23 +19,11 @@ namespace {
 
 using namespace testing;  // of tests/gpu/model_on_gpu.h
 
-constexpr int64_t kTokens = 24;
-
 DeviceOptions several_gpus() {
   const char* const wanted = std::getenv("SUBBYTE_TEST_GPUS");
   DeviceOptions options = testing::gpu();
   options.tensor_parallel_size = wanted == nullptr ? 2 : std::atoi(wanted);
   return options;
-}
-
-/// The logits of these tokens, the first half as a prompt and the others one by one.
-std::vector<float> logits_of_text(const LoadedModel& on, std::span<const int32_t> tokens) {
-  TestContext context(*on.model, *on.backend, kTokens, Element::kF16);
-  std::vector<float> all = context.forward(tokens.first(kTokens / 2));
-  for (int64_t i = kTokens / 2; i < kTokens; ++i) {
-    append(all, context.forward(tokens.subspan(i, 1)));
-  }
-  return all;
 }
 
 class RanksOnGpus : public ::testing::TestWithParam<const char*> {
@@ -49,15 +37,7 @@ class RanksOnGpus : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(RanksOnGpus, logits_are_those_of_one_gpu) {
-  const LoadedModel one = load(golden(GetParam()), testing::gpu());
-  const LoadedModel several = load(golden(GetParam()), several_gpus());
-  const LoadedModel cpu = load(golden(GetParam()), {.device = "cpu"});
-  const std::vector<int32_t> tokens = random_tokens(one, kTokens, 5);
-  const std::vector<float> expected = logits_of_text(one, tokens);
-  const std::vector<float> found = logits_of_text(several, tokens);
-  const double stated = of_layers(kF16Decibels, one.model->config().num_layers) - kOfDifferences;
-  expect_decibels(found, expected, near_ties(cpu, tokens, stated), stated);
-  EXPECT_EQ(logits_of_text(several, tokens), found) << "not the same bits again";
+  expect_as_on_one_gpu(GetParam(), several_gpus());
 }
 
 /// Every rank runs the same launches in a step that is observed, too.
@@ -83,7 +63,7 @@ class OneModelOnGpus : public RanksOnGpus {
   static std::pair<int32_t, std::vector<float>> choose(const LoadedModel& on,
                                                        std::span<const int32_t> tokens,
                                                        const TokenChoice& choice, bool has_logits) {
-    TestContext context(*on.model, *on.backend, kTokens, Element::kF16);
+    TestContext context(*on.model, *on.backend, kTokensOfText, Element::kF16);
     Logits found;
     const Part part = {&context.sequence(), tokens, has_logits ? 1 : 0, choice};
     const Status status = on.model->forward(*on.backend, {{&part, 1}}, found);
@@ -122,11 +102,11 @@ TEST_P(OneModelOnGpus, tokens_of_repeated_steps_are_those_of_all_logits) {
   const LoadedModel several = load(golden(GetParam()), several_gpus());
   const std::vector<int32_t> prompt = random_tokens(several, 6, 7);
   const auto tokens_with = [&](int64_t num_logits) {
-    TestContext context(*several.model, *several.backend, kTokens, Element::kF16);
+    TestContext context(*several.model, *several.backend, kTokensOfText, Element::kF16);
     std::vector<int32_t> all = prompt;
     Random random(9);
     std::span<const int32_t> next = prompt;
-    while (std::ssize(all) < kTokens) {
+    while (std::ssize(all) < kTokensOfText) {
       const TokenChoice choice = {
           .temperature = 1.5, .top_k = 40, .top_p = 0.9, .uniform = random.uniform()};
       const Part part = {&context.sequence(), next, num_logits, choice};
