@@ -12,6 +12,7 @@
 #include "app/command.h"
 #include "app/number_list.h"
 #include "base/cpu_features.h"
+#include "engine/streams.h"
 #include "engine/workload.h"
 #include "verify/inspect.h"
 
@@ -20,6 +21,7 @@ namespace {
 
 constexpr int64_t kMaxTokens = int64_t{1} << 26;
 constexpr int64_t kMaxThreads = 1024;
+constexpr int64_t kMaxStreams = 1024;
 
 struct Options {
   std::string model;
@@ -28,6 +30,7 @@ struct Options {
   std::string generated = "128";
   std::vector<std::string> both;
   std::string depth = "0";
+  std::string parallel = "1";
   std::string threads;
   std::string kv_cache_types = "f16";
   int repetitions = 5;
@@ -36,14 +39,30 @@ struct Options {
   bool json = false;
 };
 
+Streams::Size streams_of(const Workload& workload) {
+  return {workload.streams, workload.depth, workload.generated};
+}
+
 /// Every combination of these is a test.
 struct Tests {
   std::vector<int> threads;  // 0: as the program's other commands have it
   std::vector<std::string> kv_types;
   std::vector<Workload> workloads;
 
+  /// Of a sequence.
   int64_t positions() const {
     return std::ranges::max(workloads, {}, &Workload::positions).positions();
+  }
+  /// The sequence of one stream, and those of a test of many beside it.
+  CacheSize cache_size() const {
+    CacheSize all = {.positions = positions()};
+    for (const Workload& one : workloads) {
+      const CacheSize size = Streams::cache_size(streams_of(one));
+      if (one.streams == 1) continue;
+      all.positions = std::max(all.positions, positions() + size.positions);
+      all.sequences = std::max(all.sequences, 1 + size.sequences);
+    }
+    return all;
   }
 };
 
@@ -57,11 +76,12 @@ Result<Workload> parse_both(const std::string& text) {
                   quote(text))};
 }
 
-/// For each context prompts, then generations, then both.
+/// For each context prompts, then generations, of one stream and of many, then both.
 Result<std::vector<Workload>> workloads_of(const Options& options) {
   SUBBYTE_TRY(const auto prompts, parse_numbers("--n-prompt", options.prompt, 0, kMaxTokens));
   SUBBYTE_TRY(const auto generated, parse_numbers("--n-gen", options.generated, 0, kMaxTokens));
   SUBBYTE_TRY(const auto depths, parse_numbers("--n-depth", options.depth, 0, kMaxTokens));
+  SUBBYTE_TRY(const auto streams, parse_numbers("--parallel", options.parallel, 1, kMaxStreams));
   std::vector<Workload> both;
   for (const std::string& text : options.both) {
     SUBBYTE_TRY(both.emplace_back(), parse_both(text));
@@ -69,7 +89,11 @@ Result<std::vector<Workload>> workloads_of(const Options& options) {
   std::vector<Workload> workloads;
   for (const int64_t depth : depths) {
     for (const int64_t n : prompts) workloads.push_back({.depth = depth, .prompt = n});
-    for (const int64_t n : generated) workloads.push_back({.depth = depth, .generated = n});
+    for (const int64_t n : generated) {
+      for (const int64_t count : streams) {
+        workloads.push_back({.depth = depth, .generated = n, .streams = count});
+      }
+    }
     for (Workload one : both) {
       one.depth = depth;
       workloads.push_back(one);
@@ -119,7 +143,7 @@ class Bench {
   Status run(const Tests& tests) {
     for (const std::string& type : tests.kv_types) {
       SUBBYTE_TRY(KvPool pool, loaded_.model->make_kv_pool(*loaded_.backend, kv_element(type),
-                                                           {.positions = tests.positions()}));
+                                                           tests.cache_size()));
       Sequence sequence(pool, tests.positions());
       WorkloadRunner runner(*loaded_.model, *loaded_.backend, sequence);
       for (const Workload& workload : tests.workloads) {
@@ -134,26 +158,24 @@ class Bench {
   }
 
  private:
-  Status measure(WorkloadRunner& runner, const KvPool& pool, BenchResult& result) {
+  Status measure(WorkloadRunner& runner, KvPool& pool, BenchResult& result) {
     Backend& backend = *loaded_.backend;
     const Workload& workload = result.workload;
     result.threads = backend.host().size();
     result.kernels = backend.description();
     result.time = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
     const bool generates = workload.prompt == 0;
-    if (generates) {
-      // In the mean a token sees the context and half of what is generated.
-      const double positions =
-          static_cast<double>(workload.depth) + static_cast<double>(workload.generated) / 2;
-      result.bytes_per_token = static_cast<double>(loaded_.model->bytes_per_token()) +
-                               static_cast<double>(cache_read_bytes(pool.layout(), pool.type(),
-                                                                    std::llround(positions)));
-    }
+    if (generates) result.bytes_per_token = bytes_per_token(workload, pool);
     Progress progress(invocation_, to_string(workload));
+    std::optional<Streams> streams;
+    if (workload.streams > 1) {
+      streams.emplace(*loaded_.model, backend, pool, streams_of(workload));
+      SUBBYTE_CHECK(streams->fill_contexts());
+    }
     if (!options_.no_warmup) {
-      SUBBYTE_CHECK(runner.run({.depth = workload.depth,
-                                .prompt = workload.prompt,
-                                .generated = std::min<int64_t>(workload.generated, 1)}));
+      Workload first = workload;
+      first.generated = std::min<int64_t>(workload.generated, 1);
+      SUBBYTE_CHECK(seconds_of(first, runner, streams));
     }
     std::vector<double> bandwidth;
     for (int i = 0; i < options_.repetitions; ++i) {
@@ -161,14 +183,31 @@ class Bench {
       if (generates) {
         bandwidth.push_back(backend.measure_read_bandwidth(loaded_.model->largest_weight()));
       }
-      SUBBYTE_TRY(const WorkloadTimes times, runner.run(workload));
-      result.seconds.push_back(times.seconds());
+      SUBBYTE_TRY(result.seconds.emplace_back(), seconds_of(workload, runner, streams));
     }
     if (generates) {
       std::ranges::sort(bandwidth);
       result.read_bandwidth = bandwidth[bandwidth.size() / 2];
     }
     return {};
+  }
+
+  /// A step of all streams reads the weights once; of experts those of one token are counted. In
+  /// the mean a token sees the context and half of what is generated.
+  double bytes_per_token(const Workload& workload, const KvPool& pool) const {
+    const double positions =
+        static_cast<double>(workload.depth) + static_cast<double>(workload.generated) / 2;
+    return static_cast<double>(loaded_.model->bytes_per_token()) /
+               static_cast<double>(workload.streams) +
+           static_cast<double>(
+               cache_read_bytes(pool.layout(), pool.type(), std::llround(positions)));
+  }
+
+  static Result<double> seconds_of(const Workload& workload, WorkloadRunner& runner,
+                                   std::optional<Streams>& streams) {
+    if (streams) return streams->generate(workload.generated);
+    SUBBYTE_TRY(const WorkloadTimes times, runner.run(workload));
+    return times.seconds();
   }
 
   const Invocation& invocation_;
@@ -206,7 +245,7 @@ Status run_tests(Invocation invocation, const Options& options, const Tests& tes
     SUBBYTE_CHECK(load(invocation, loaded,
                        {.head_bits = options.head_bits,
                         .cache_type = kv_element(largest),
-                        .cache_positions = tests.positions()}));
+                        .cache_positions = tests.cache_size().positions}));
     if (!report) {
       SUBBYTE_TRY(BenchSubject subject, describe(invocation, loaded, tests));
       report.emplace(options.json ? BenchFormat::kJson : kBenchFormats.at(options.output),
@@ -234,6 +273,7 @@ void add_bench(Program& program, Invocation& invocation) {
       "  subbyte bench ./model\n"
       "  subbyte bench ./model -p 128,512,2048 -n 0 -t 1,2,4,8\n"
       "  subbyte bench ./model -p 0 -d 0,4096,16384 --kv-cache-type f16,fp8\n"
+      "  subbyte bench ./model -p 0 --parallel 1,16,64\n"
       "  subbyte bench ./model --pg 512,128 -r 10 -o json > bench.json\n\n"
       "Lists are 1,2,4 or 1-4 or 0-1024+256 or 1-16*2; every combination is a test. t/s is the\n"
       "mean and the deviation of the repetitions. read GB/s is what the machine reads from "
@@ -248,6 +288,11 @@ void add_bench(Program& program, Invocation& invocation) {
       .shows_default();
   command.option("--pg", options->both,
                  "P,N: a prompt of P tokens and N generated ones, as one test");
+  command
+      .option("--parallel", options->parallel,
+              "sequences that generate together, a list; in tests without a prompt")
+      .value("LIST")
+      .shows_default();
   command.option("-d,--n-depth", options->depth, "positions of the context before, a list")
       .shows_default();
   command

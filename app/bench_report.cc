@@ -169,6 +169,7 @@ Json object_of(const BenchSubject& subject, const BenchResult& result) {
                  {"stddev_ts", rate.deviation},
                  {"median_ts", rate.median},
                  {"test", to_string(result.workload)},
+                 {"n_parallel", result.workload.streams},
                  {"kernels", result.kernels},
                  {"activations", subject.activations},
                  {"bytes_per_token", std::llround(result.bytes_per_token)},

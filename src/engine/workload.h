@@ -3,7 +3,9 @@
 // random tokens, then single tokens as the model chooses them, after a context of random tokens.
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/random.h"
 #include "base/status.h"
@@ -15,14 +17,23 @@ struct Workload {
   int64_t depth = 0;      // positions of the context, which is there before
   int64_t prompt = 0;     // tokens that are computed together
   int64_t generated = 0;  // tokens that are computed one after the other
+  int64_t streams = 1;    // sequences that generate together, each as many; without a prompt
 
-  int64_t tokens() const { return prompt + generated; }
-  int64_t positions() const { return depth + tokens(); }
+  int64_t tokens() const { return prompt + streams * generated; }
+  /// Those of a sequence.
+  int64_t positions() const { return depth + prompt + generated; }
 };
 
 /// "pp512", "tg128", "pp512+tg128", each with " @ d4096" after a context: the names that
-/// llama-bench gives its tests.
+/// llama-bench gives its tests; "tg128 x 16" of 16 streams.
 std::string to_string(const Workload& workload);
+
+std::vector<int32_t> random_tokens(const Model& model, int64_t count, Random& random);
+
+/// Appends tokens to a sequence, in steps as large as the backend has them. Codes: those of
+/// Model::forward().
+Status append_tokens(const Model& model, Backend& backend, Sequence& sequence,
+                     std::span<const int32_t> tokens);
 
 struct WorkloadTimes {
   double prompt_seconds = 0;
@@ -31,8 +42,8 @@ struct WorkloadTimes {
   double seconds() const { return prompt_seconds + generate_seconds; }
 };
 
-/// Runs workloads in one sequence, which has room for them. The context stays from one to the next
-/// of the same depth.
+/// Runs workloads of one stream in a sequence, which has room for them. The context stays from one
+/// to the next of the same depth.
 class WorkloadRunner {
  public:
   /// All must outlive this; nothing else uses the backend meanwhile.
@@ -43,7 +54,6 @@ class WorkloadRunner {
   Result<WorkloadTimes> run(const Workload& workload);
 
  private:
-  std::vector<int32_t> random_tokens(int64_t count);
   Status fill_context(int64_t positions);
 
   const Model& model_;

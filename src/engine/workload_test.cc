@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "engine/streams.h"
 #include "ops/forwarding_backend.h"
 #include "support/paths.h"
 #include "support/test_context.h"
@@ -44,6 +45,7 @@ TEST(Workload, names_are_those_of_llama_bench) {
   EXPECT_EQ(to_string(Workload{.generated = 128}), "tg128");
   EXPECT_EQ(to_string(Workload{.prompt = 512, .generated = 128}), "pp512+tg128");
   EXPECT_EQ(to_string(Workload{.depth = 4096, .prompt = 512}), "pp512 @ d4096");
+  EXPECT_EQ(to_string(Workload{.depth = 512, .generated = 32, .streams = 16}), "tg32 x 16 @ d512");
 }
 
 /// As many steps, of as many tokens, as the name says, and the context once for all repetitions.
@@ -66,6 +68,26 @@ TEST_F(WorkloadTest, computes_what_its_name_says) {
   EXPECT_EQ(steps_of({.depth = 33, .prompt = 7}), (Steps{7}));
   EXPECT_EQ(steps_of({.depth = 16, .prompt = 7}), (Steps{16, 7}));
   EXPECT_EQ(steps_of({.prompt = 64}), (Steps{16, 16, 16, 16}));
+}
+
+/// A step has a token of each, and the contexts stay from one round to the next.
+TEST_F(WorkloadTest, streams_generate_together) {
+  const Streams::Size size = {.count = 3, .context = 20, .steps = 5};
+  auto pool = model_->make_kv_pool(backend_, Element::kF32, Streams::cache_size(size));
+  ASSERT_TRUE(pool.ok()) << pool.error().message;
+  Streams streams(*model_, backend_, *pool, size);
+  ASSERT_TRUE(streams.fill_contexts().ok());
+  using Steps = std::vector<int64_t>;
+  EXPECT_EQ(backend_.steps, (Steps{16, 4, 16, 4, 16, 4}));
+  for (int round = 0; round < 2; ++round) {
+    backend_.steps.clear();
+    int64_t done = 0;
+    const auto seconds = streams.generate(5, [&] { ++done; });
+    ASSERT_TRUE(seconds.ok()) << seconds.error().message;
+    EXPECT_GT(*seconds, 0);
+    EXPECT_EQ(done, 5);
+    EXPECT_EQ(backend_.steps, (Steps{3, 3, 3, 3, 3}));
+  }
 }
 
 TEST_F(WorkloadTest, refuses_what_has_no_room) {

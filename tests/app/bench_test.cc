@@ -73,6 +73,23 @@ TEST(Bench, prints_a_table_with_the_columns_of_llama_bench) {
   }
 }
 
+/// Of a step of all streams the weights are read once.
+TEST(Bench, streams_generate_together) {
+  const ProcessResult result =
+      run_bench({"-p", "8", "-n", "4", "-npl", "1,3", "-d", "16", "-r", "1", "-t", "1", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json results = Json::parse(result.out);
+  ASSERT_EQ(names_of(results), (Names{"pp8 @ d16", "tg4 @ d16", "tg4 x 3 @ d16"}));
+  EXPECT_EQ(results[1]["n_parallel"], 1);
+  EXPECT_EQ(results[2]["n_parallel"], 3);
+  const double rate = results[2]["samples_ts"][0];
+  const double nanoseconds = results[2]["samples_ns"][0];
+  EXPECT_NEAR(rate * nanoseconds, 3 * 4 * 1e9, 1e6);
+  const double one = results[1]["bytes_per_token"];
+  EXPECT_GT(results[2]["bytes_per_token"].get<double>(), one / 3);
+  EXPECT_LT(results[2]["bytes_per_token"].get<double>(), one);
+}
+
 TEST(Bench, takes_the_name_of_llama_bench) {
   const ProcessResult result =
       run_bench({"-p", "0", "-n", "0", "-pg", "8,4", "-r", "1", "-o", "csv"});
