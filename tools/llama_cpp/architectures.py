@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mixes import F32, MATRIX, MINUS_ONE, RANDOM_F32
+from mixes import F32, MATRIX, MINUS_ONE, MXFP4, RANDOM_F32, ZERO
 
 Value = str | int | float | list[int] | list[bool] | list[str]
 Tensor = tuple[str, tuple[int, ...], int]  # name, sizes with the outputs first, type
@@ -400,6 +400,37 @@ class LatentAttention(Architecture):
         yield from mlp_tensors(hidden, inner * config["n_shared_experts"], "_shexp")
 
 
+class GptOss(Architecture):
+    """`gpt-oss` of llama.cpp: experts in MXFP4 whatever the mix, and biases of zero."""
+
+    def metadata(self, config: dict) -> dict[str, Value]:
+        scaling = config["rope_scaling"]
+        return {**common_metadata(config, "gpt-oss", "gpt-4o"),
+                "gpt-oss.expert_count": config["num_local_experts"],
+                "gpt-oss.expert_used_count": config["num_experts_per_tok"],
+                "gpt-oss.expert_feed_forward_length": config["intermediate_size"],
+                "gpt-oss.attention.sliding_window": config["sliding_window"],
+                "gpt-oss.rope.scaling.type": "yarn",
+                "gpt-oss.rope.scaling.factor": float(scaling["factor"]),
+                "gpt-oss.rope.scaling.original_context_length":
+                    scaling["original_max_position_embeddings"]}
+
+    def layer(self, config: dict, _: int) -> Iterator[Tensor]:
+        hidden, inner = config["hidden_size"], config["intermediate_size"]
+        experts, heads = config["num_local_experts"], config["num_attention_heads"]
+        yield from norms_of_layer(config, "post_attention_norm")
+        for name, sizes, kind in attention_tensors(config, norms=False):
+            yield name, sizes, kind
+            yield name.replace("weight", "bias"), sizes[:1], ZERO
+        yield "attn_sinks.weight", (heads,), ZERO
+        yield "ffn_gate_inp.weight", (experts, hidden), RANDOM_F32
+        yield "ffn_gate_inp.bias", (experts,), ZERO
+        for name, (outputs, inputs) in (("gate", (inner, hidden)), ("up", (inner, hidden)),
+                                        ("down", (hidden, inner))):
+            yield f"ffn_{name}_exps.weight", (experts, outputs, inputs), MXFP4
+            yield f"ffn_{name}_exps.bias", (experts, outputs), ZERO
+
+
 ARCHITECTURES = {"llama": Llama, "qwen3": Qwen3, "qwen3_moe": Qwen3, "qwen3_5_text": Qwen35,
                  "qwen3_5_moe_text": Qwen35, "gemma3_text": Gemma3, "gemma4_text": Gemma4,
-                 "phi3": Phi3, "lfm2": Lfm2, "glm4_moe_lite": LatentAttention}
+                 "phi3": Phi3, "lfm2": Lfm2, "glm4_moe_lite": LatentAttention, "gpt_oss": GptOss}

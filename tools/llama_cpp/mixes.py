@@ -11,14 +11,15 @@ import struct
 from dataclasses import dataclass
 from random import Random
 
-F32, F16, Q4_0, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K = 0, 1, 2, 6, 7, 8, 12, 13, 14
+F32, F16, Q4_0, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, MXFP4 = 0, 1, 2, 6, 7, 8, 12, 13, 14, 39
 # Types of ours, F32 in the file: numbers of -1, which is the rate of a gated delta net, and random
-# ones, as equal scores would send all tokens to the same experts; and a matrix, whose type the mix
-# says.
-MINUS_ONE, RANDOM_F32, MATRIX = -1, -2, -3
+# ones, as equal scores would send all tokens to the same experts; zeros, as biases would; and a
+# matrix, whose type the mix says.
+MINUS_ONE, RANDOM_F32, MATRIX, ZERO = -1, -2, -3, -4
 
 BLOCKS = {F32: (1, 4), F16: (1, 2), Q4_0: (32, 18), Q5_0: (32, 22), Q5_1: (32, 24), Q8_0: (32, 34),
-          Q4_K: (256, 144), Q5_K: (256, 176), Q6_K: (256, 210)}  # weights and bytes
+          Q4_K: (256, 144), Q5_K: (256, 176), Q6_K: (256, 210),
+          MXFP4: (32, 17)}  # weights and bytes
 # In place of those whose blocks no row has a multiple of.
 SHORT = {Q4_K: Q5_0, Q5_K: Q5_1, Q6_K: Q8_0}
 
@@ -88,7 +89,8 @@ def size_bytes(sizes: tuple[int, ...], kind: int) -> int:
 
 # Of a block's codes where they are uniform, each less the mean (or 8, 16, 0, 32 of types without
 # one).
-DEVIATIONS = {Q4_0: 4.64, Q5_0: 9.23, Q5_1: 9.23, Q8_0: 73.9, Q4_K: 4.61, Q5_K: 9.23, Q6_K: 18.5}
+DEVIATIONS = {Q4_0: 4.64, Q5_0: 9.23, Q5_1: 9.23, Q8_0: 73.9, Q4_K: 4.61, Q5_K: 9.23, Q6_K: 18.5,
+              MXFP4: 2.93}
 SMALL_SCALE = 32
 # Eight scales and eight minima of SMALL_SCALE in the 12 bytes of Q4_K and Q5_K.
 PACKED_SCALES = bytes([0xA0] * 8 + [0] * 4)
@@ -100,6 +102,8 @@ def block(kind: int, deviation: float, random: Random) -> bytes:
     """Random codes whose weights have that deviation."""
     scale = deviation / DEVIATIONS[kind]
     codes = random.randbytes(BLOCKS[kind][1])
+    if kind == MXFP4:
+        return bytes([127 + round(math.log2(scale))]) + codes[1:]
     if kind in (Q4_0, Q5_0, Q8_0):
         return struct.pack("<e", scale) + codes[2:]
     if kind == Q5_1:
@@ -114,8 +118,8 @@ def block(kind: int, deviation: float, random: Random) -> bytes:
 def contents(sizes: tuple[int, ...], kind: int, random: Random) -> bytes:
     """Weights with the deviation 1 / sqrt(inputs), norms of 1."""
     deviation = 1 / math.sqrt(sizes[-1])
-    if kind in (F32, MINUS_ONE):
-        period = struct.pack("<f", 1 if kind == F32 else -1)
+    if kind in (F32, MINUS_ONE, ZERO):
+        period = struct.pack("<f", {F32: 1, MINUS_ONE: -1, ZERO: 0}[kind])
     elif kind in (F16, RANDOM_F32):
         numbers = [random.gauss(0, deviation) for _ in range(PERIOD)]
         period = struct.pack(f"<{PERIOD}{'e' if kind == F16 else 'f'}", *numbers)

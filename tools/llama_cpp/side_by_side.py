@@ -10,7 +10,8 @@
 
 A round is `subbyte bench` and then `llama-bench -fa 1`, for prompts and for what follows each
 context; each run warms up by itself. Rates are tokens per second, medians of the rounds with the
-smallest and the largest. Several sequences that generate together are a run of llama-batched-bench,
+smallest and the largest; "limit" is what one stream reaches of the read bandwidth that the same
+run of ours measured. Several sequences that generate together are a run of llama-batched-bench,
 after the first context. With --model ours measures that model in place of the file, such as one
 in AWQ. What random_gguf.py writes opens in both.
 """
@@ -29,6 +30,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 Rates = dict[str, list[float]]
+LIMIT = "limit of "  # before the names of tests among our rates: shares of the read bandwidth
 
 
 def rows_of(command: list[str | Path], environment: dict[str, str] | None = None
@@ -96,6 +98,7 @@ def measure(arguments: argparse.Namespace, file: Path) -> tuple[Rates, Rates]:
             for rates, command in sides:
                 for name, row in rows_of([*command, "-r", "1", *options]).items():
                     rates.setdefault(name, []).append(float(row["avg_ts"]))
+                    rates.setdefault(LIMIT + name, []).append(float(row.get("read_share") or 0))
         if arguments.parallel:
             add_streams(arguments, file, sides)
     return sides[0][0], sides[1][0]
@@ -139,12 +142,15 @@ def main() -> None:
     if arguments.programs is None:
         built = "build-cpu" if arguments.device == "cpu" else "build"
         arguments.programs = ROOT / "build/llama_cpp" / built / "bin"
-    lines = ["|file|test|ours|llama.cpp|ours / llama.cpp|", "|---|---|---|---|---|"]
+    lines = ["|file|test|ours|limit, %|llama.cpp|ours / llama.cpp|", "|---|---|---|---|---|---|"]
     for file in arguments.files:
         mine, other = measure(arguments, file)
-        for name, rates in mine.items():
-            ratio = statistics.median(rates) / statistics.median(other[name])
-            lines.append(f"|{file.name}|{name}|{cell(rates)}|{cell(other[name])}|{ratio:.2f}|")
+        for name in (name for name in mine if not name.startswith(LIMIT)):
+            ratio = statistics.median(mine[name]) / statistics.median(other[name])
+            share = statistics.median(mine.get(LIMIT + name, [0]))
+            limit = f"{100 * share:.0f}" if share else ""
+            lines.append(f"|{file.name}|{name}|{cell(mine[name])}|{limit}|{cell(other[name])}|"
+                         f"{ratio:.2f}|")
     print("\n".join(lines))
 
 
