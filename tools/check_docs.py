@@ -15,7 +15,6 @@ The other way round, README.md names every command of the program.
 """
 from __future__ import annotations
 
-import argparse
 import functools
 import re
 import subprocess
@@ -23,6 +22,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+import checks
 
 SKIPPED = re.compile(r"^(build|\.)")  # build trees and hidden folders
 FOLDERS = "src|include|app|bench|tests|conformance|examples|tools|cmake|demo|docs"
@@ -224,19 +225,13 @@ def self_test(_: Path, __: Program) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
+    parser = checks.parser_of(__doc__)
     parser.add_argument("--program", type=Path, help="the program subbyte")
-    parser.add_argument("--self-test", action="store_true")
     arguments = parser.parse_args()
     if not arguments.self_test and not (arguments.program and arguments.program.exists()):
         parser.error("--program must name the built program subbyte")
     check = self_test if arguments.self_test else check_tree
-    problems = check(arguments.root, Program(arguments.program))
-    for problem in problems:
-        print(problem, file=sys.stderr)
-    return 1 if problems else 0
+    return checks.ended(check(arguments.root, Program(arguments.program)))
 
 
 if __name__ == "__main__":

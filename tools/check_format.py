@@ -7,7 +7,6 @@
 """
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shutil
@@ -16,6 +15,8 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import checks
 
 VERSION = "14"
 SUFFIXES = ("*.h", "*.cc", "*.cu", "*.cuh")
@@ -64,20 +65,14 @@ def self_test(program: str, root: Path) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
-    parser.add_argument("--self-test", action="store_true")
-    arguments = parser.parse_args()
+    arguments = checks.parser_of(__doc__).parse_args()
     program = find_program()
     if program is None:
         print(f"no clang-format {VERSION}: the package clang-format of Debian 12 has it")
         return SKIPPED
     root = arguments.root
-    problems = self_test(program, root) if arguments.self_test else \
-        check(program, root, files_of(root))
-    print(*problems, sep="\n", file=sys.stderr, end="" if not problems else "\n")
-    return 1 if problems else 0
+    return checks.ended(self_test(program, root) if arguments.self_test
+                        else check(program, root, files_of(root)))
 
 
 if __name__ == "__main__":

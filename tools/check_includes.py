@@ -15,12 +15,13 @@ compares names with includes:
 """
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import tempfile
 from functools import cache
 from pathlib import Path
+
+import checks
 
 FOLDERS = ("app", "bench", "examples", "fuzz", "include", "python/src", "src", "tests", "tools")
 SUFFIXES = {".h", ".cc", ".cuh", ".def"}
@@ -214,11 +215,7 @@ def self_test() -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
-    parser.add_argument("--self-test", action="store_true")
-    arguments = parser.parse_args()
+    arguments = checks.parser_of(__doc__).parse_args()
     if arguments.self_test:
         self_test()
         return 0

@@ -30,12 +30,13 @@ directly or through another one of generic/: what one folder uses lies there.
 """
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
 import sys
 import tempfile
 from pathlib import Path
+
+import checks
 
 SUFFIXES = {".h", ".cc", ".def"}
 TOP = "app"  # the only folder outside src/ that is checked
@@ -444,22 +445,16 @@ def self_test(root: Path) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
+    parser = checks.parser_of(__doc__)
     parser.add_argument("--families", action="store_true")
-    parser.add_argument("--self-test", action="store_true")
     arguments = parser.parse_args()
     try:
-        check = self_test if arguments.self_test else check_tree
-        problems = check(arguments.root)
+        problems = (self_test if arguments.self_test else check_tree)(arguments.root)
     except Broken as error:
         problems = [str(error)]
-    for problem in problems:
-        print(problem, file=sys.stderr)
     if arguments.families and not problems:
         show_families(arguments.root)
-    return 1 if problems else 0
+    return checks.ended(problems)
 
 
 if __name__ == "__main__":

@@ -18,13 +18,13 @@ app/:        only app/output.cc prints; a line with values in it is made
 """
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+import checks
 
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 TEST = re.compile(r"_test\.cc$")
@@ -160,35 +160,15 @@ CASES = [
 ]
 
 
-def self_test(_: Path) -> list[str]:
-    failures = []
-    for name, text, expected in CASES:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / name
-            path.parent.mkdir(parents=True)
-            path.write_text(text, encoding="utf-8")
-            found = check_tree(Path(folder))
-        right = found == [] if not expected else (
-            len(found) == 1 and found[0].startswith(f"{name}:{expected}"))
-        if not right:
-            failures.append(f"{name}: {text!r}: expected '{expected}', found {found}")
-    return failures
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
-    parser.add_argument("--self-test", action="store_true")
+    parser = checks.parser_of(__doc__)
     parser.add_argument("--templates", action="store_true")
     arguments = parser.parse_args()
     if arguments.templates:
         print(json.dumps(templates(arguments.root)))
         return 0
-    problems = (self_test if arguments.self_test else check_tree)(arguments.root)
-    for problem in problems:
-        print(problem, file=sys.stderr)
-    return 1 if problems else 0
+    return checks.ended(checks.missed(CASES, check_tree) if arguments.self_test
+                        else check_tree(arguments.root))
 
 
 if __name__ == "__main__":

@@ -13,12 +13,13 @@ thread's address space, as only Metal copies a struct out of `constant`.
 """
 from __future__ import annotations
 
-import argparse
 import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import checks
 
 FOLDERS = ["src/kernels/metal", "src/kernels/gpu"]  # the shaders must include nothing else
 ATTRIBUTE = re.compile(r"\[\[\w+(\(\d\))?\]\]")
@@ -104,11 +105,8 @@ def self_test(clang: str, root: Path) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = checks.parser_of(__doc__)
     parser.add_argument("--clang", default="clang++")
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
-    parser.add_argument("--self-test", action="store_true")
     args = parser.parse_args()
     if args.self_test:
         return self_test(args.clang, args.root)

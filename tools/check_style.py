@@ -21,12 +21,12 @@ braces would confuse it, and the project has none.
 """
 from __future__ import annotations
 
-import argparse
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+import checks
 
 MAX_LINES = 500
 MAX_COLUMNS = 100
@@ -239,33 +239,10 @@ CASES = [
 ]
 
 
-def self_test(_: Path) -> list[str]:
-    failures = []
-    for name, text, expected in CASES:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / name
-            path.parent.mkdir(parents=True)
-            path.write_text(text, encoding="utf-8")
-            found = check_tree(Path(folder))
-        if expected:
-            right = len(found) == 1 and found[0].startswith(f"{name}:{expected}")
-        else:
-            right = not found
-        if not right:
-            failures.append(f"{name}: {text[:40]!r}: expected '{expected}', found {found}")
-    return failures
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
-    parser.add_argument("--self-test", action="store_true")
-    arguments = parser.parse_args()
-    problems = (self_test if arguments.self_test else check_tree)(arguments.root)
-    for problem in problems:
-        print(problem, file=sys.stderr)
-    return 1 if problems else 0
+    arguments = checks.parser_of(__doc__).parse_args()
+    return checks.ended(checks.missed(CASES, check_tree) if arguments.self_test
+                        else check_tree(arguments.root))
 
 
 if __name__ == "__main__":

@@ -20,12 +20,13 @@ code alone.
 """
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+import checks
 
 GLOSSARY = "DEVELOPING.md"
 TITLE = "## Glossary"
@@ -186,16 +187,8 @@ def self_test(_: Path) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
-    parser.add_argument("--self-test", action="store_true")
-    arguments = parser.parse_args()
-    check = self_test if arguments.self_test else check_tree
-    problems = check(arguments.root)
-    for problem in problems:
-        print(problem, file=sys.stderr)
-    return 1 if problems else 0
+    arguments = checks.parser_of(__doc__).parse_args()
+    return checks.ended((self_test if arguments.self_test else check_tree)(arguments.root))
 
 
 if __name__ == "__main__":
