@@ -20,6 +20,10 @@ struct Rest {
   const char* at;
   const char* end;
 
+  bool is_end() const { return at == end; }
+  const char& front() const { return *at; }
+  void pop() { ++at; }
+
   void skip_spaces() {
     while (at != end && (*at == ' ' || *at == '\t' || *at == '\r' || *at == '\n')) ++at;
   }
@@ -104,32 +108,6 @@ class Adapter {
   bool has_taken_ = false;
 };
 
-/// An input iterator over what is left; the end is one without a text.
-class RestBytes {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  explicit RestBytes(Rest* rest = nullptr) : rest_(rest) {}
-  reference operator*() const { return *rest_->at; }
-  RestBytes& operator++() {
-    ++rest_->at;
-    return *this;
-  }
-  RestBytes operator++(int) { return ++*this; }
-  friend bool operator==(const RestBytes& a, const RestBytes& b) {
-    return a.is_end() == b.is_end();
-  }
-
- private:
-  bool is_end() const { return rest_ == nullptr || rest_->at == rest_->end; }
-
-  Rest* rest_;
-};
-
 /// The bytes of a text that comes in parts.
 class Parts {
  public:
@@ -147,7 +125,8 @@ class Parts {
   std::string_view part_;
 };
 
-/// An input iterator over them, as the library wants it; the end is one without parts.
+/// An input iterator over a Rest or Parts, as the library wants it; the end is one without a text.
+template <class Text>
 class Bytes {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -156,19 +135,19 @@ class Bytes {
   using pointer = const char*;
   using reference = const char&;
 
-  explicit Bytes(Parts* parts = nullptr) : parts_(parts) {}
-  reference operator*() const { return parts_->front(); }
+  explicit Bytes(Text* text = nullptr) : text_(text) {}
+  reference operator*() const { return text_->front(); }
   Bytes& operator++() {
-    parts_->pop();
+    text_->pop();
     return *this;
   }
   Bytes operator++(int) { return ++*this; }
   friend bool operator==(const Bytes& a, const Bytes& b) { return a.is_end() == b.is_end(); }
 
  private:
-  bool is_end() const { return parts_ == nullptr || parts_->is_end(); }
+  bool is_end() const { return text_ == nullptr || text_->is_end(); }
 
-  Parts* parts_;
+  Text* text_;
 };
 
 }  // namespace
@@ -176,13 +155,13 @@ class Bytes {
 void read_events(std::string_view text, Events& events) {
   Rest rest = {text.data(), text.data() + text.size()};
   Adapter adapter(events, &rest);
-  nlohmann::json::sax_parse(RestBytes(&rest), RestBytes(), &adapter);
+  nlohmann::json::sax_parse(Bytes<Rest>(&rest), Bytes<Rest>(), &adapter);
 }
 
 void read_events(const std::function<std::string_view()>& next_part, Events& events) {
   Adapter adapter(events);
   Parts parts(next_part);
-  nlohmann::json::sax_parse(Bytes(&parts), Bytes(), &adapter);
+  nlohmann::json::sax_parse(Bytes<Parts>(&parts), Bytes<Parts>(), &adapter);
 }
 
 }  // namespace subbyte::json
