@@ -61,6 +61,11 @@ struct ConvertPlan {
 Result<ConvertPlan> plan_conversion(const ImportContext& context, const ConvertTarget& target,
                                     ConvertLoss& loss);
 
+/// A matrix of `module` in another format: exactly, or with scales rounded where that is allowed.
+/// Codes: recast.*.
+Result<Matrix> in_target(const Matrix& matrix, const TargetFormat& target, std::string_view module,
+                         ConvertLoss& loss, Executor& pool);
+
 /// Imports the modules of a job, joins or takes apart their rows, and puts what the target has of
 /// them.
 Status convert_modules(const ImportContext& context, const ConvertTarget& target,

@@ -49,6 +49,31 @@ DenseRounding rounding_of(const ConvertLoss& loss) {
   return loss.allowed ? DenseRounding::kNearest : DenseRounding::kNone;
 }
 
+Status put_floats(const ImportContext& context, const ConvertTarget& target, const ConvertJob& job,
+                  std::span<const Matrix> matrices, ConvertLoss& loss, const PutBytes& put) {
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    const std::string name = matrices.size() == 1
+                                 ? job.names.front()
+                                 : expert_name(job.names.front(), static_cast<int64_t>(i));
+    SUBBYTE_TRY(
+        const Difference lost,
+        write_dense(matrices[i].view, name, target.dense, matrices.size() > 1, rounding_of(loss),
+                    context.pool, [&](std::span<const std::byte> bytes) { return put(0, bytes); }));
+    add_loss(loss, lost, name);
+    if (lost.unequal > 0) ++loss.rounded;
+  }
+  return {};
+}
+
+/// Adds what became of one module or tensor.
+void add(ConvertLoss& all, const ConvertLoss& one) {
+  all.rounded += one.rounded > 0 ? 1 : 0;
+  all.all += one.all;
+  if (one.rounded > 0) all.worst.add(one.worst.name, one.worst.signal_to_noise_db);
+}
+
+}  // namespace
+
 Result<Matrix> in_target(const Matrix& matrix, const TargetFormat& target, std::string_view module,
                          ConvertLoss& loss, Executor& pool) {
   auto exact = recast(matrix, target);
@@ -66,34 +91,9 @@ Result<Matrix> in_target(const Matrix& matrix, const TargetFormat& target, std::
   const Difference lost = difference(matrix.view, near->view, pool);
   loss.all += lost;
   loss.worst.add(module, lost.signal_to_noise_db());
-  loss.rounded = 1;
+  ++loss.rounded;
   return near;
 }
-
-Status put_floats(const ImportContext& context, const ConvertTarget& target, const ConvertJob& job,
-                  std::span<const Matrix> matrices, ConvertLoss& loss, const PutBytes& put) {
-  for (std::size_t i = 0; i < matrices.size(); ++i) {
-    const std::string name = matrices.size() == 1
-                                 ? job.names.front()
-                                 : expert_name(job.names.front(), static_cast<int64_t>(i));
-    SUBBYTE_TRY(
-        const Difference lost,
-        write_dense(matrices[i].view, name, target.dense, matrices.size() > 1, rounding_of(loss),
-                    context.pool, [&](std::span<const std::byte> bytes) { return put(0, bytes); }));
-    add_loss(loss, lost, name);
-    if (lost.unequal > 0) loss.rounded = 1;
-  }
-  return {};
-}
-
-/// Adds what became of one module or tensor.
-void add(ConvertLoss& all, const ConvertLoss& one) {
-  all.rounded += one.rounded;
-  all.all += one.all;
-  if (one.rounded > 0) all.worst.add(one.worst.name, one.worst.signal_to_noise_db);
-}
-
-}  // namespace
 
 Status convert_modules(const ImportContext& context, const ConvertTarget& target,
                        const ConvertJob& job, ConvertLoss& loss, const PutBytes& put) {

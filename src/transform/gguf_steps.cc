@@ -218,7 +218,9 @@ class Planner {
           const Matrix part =
               each == 1 ? part_of(loaded[0][e], targets, p, file.rows) : std::move(loaded[p][e]);
           SUBBYTE_TRY(const Matrix exact,
-                      in_format(part, targets[p].format, module, loss, context.pool));
+                      is_dense(targets[p].format.format)
+                          ? Result<Matrix>(part)
+                          : in_target(part, targets[p].format, module, loss, context.pool));
           SUBBYTE_CHECK(put_rows(exact, targets[p], context.pool,
                                  [&](std::span<const std::byte> b) { return put(p, b); }));
           factors[p].push_back(static_cast<float>(exact.view.tensor_scale));
@@ -241,23 +243,6 @@ class Planner {
       return every_second_row(whole.view, static_cast<int>(part));
     }
     return {rows_of(whole.view, targets[part].first, targets[part].rows), whole.owners};
-  }
-
-  static Result<Matrix> in_format(const Matrix& matrix, const TargetFormat& target,
-                                  const std::string& module, ConvertLoss& loss, Executor& pool) {
-    if (is_dense(target.format)) return matrix;
-    auto exact = recast(matrix, target);
-    if (exact.ok()) return exact;
-    auto near = loss.allowed ? recast(matrix, target, Rounded::kScales) : std::move(exact);
-    if (!near.ok()) {
-      return Error{near.error().code,
-                   fmt::format("{}: {}", quote_name(module), near.error().message)};
-    }
-    const Difference lost = difference(matrix.view, near->view, pool);
-    loss.all += lost;
-    loss.worst.add(module, lost.signal_to_noise_db());
-    ++loss.rounded;
-    return near;
   }
 
   static Status put_rows(const Matrix& matrix, const Target& target, Executor& pool,
