@@ -9,28 +9,16 @@
 
 #include <cmath>
 
-#include "checkpoints/containers/tensor_source.h"
 #include "checkpoints/import_parts.h"
 #include "foreign_layouts/int4pack.h"
-#include "support/paths.h"
+#include "support/tensors_of_file.h"
 
 namespace subbyte {
 namespace {
 
-class Int4packGolden : public testing::Test {
+class Int4packGolden : public TensorsOfFile {
  protected:
-  void SetUp() override {
-    auto source =
-        TensorSource::open(std::filesystem::path(SUBBYTE_TEST_DATA) / "int4pack/model.safetensors");
-    ASSERT_TRUE(source.ok()) << source.error().message;
-    source_ = std::move(source).value();
-  }
-
-  const FileTensor& tensor(const std::string& name) const {
-    const FileTensor* found = source_->find(name);
-    EXPECT_NE(found, nullptr) << name;
-    return *found;
-  }
+  Int4packGolden() : TensorsOfFile("int4pack/model.safetensors") {}
 
   /// The codes of case `i` as a canonical matrix has them.
   std::vector<std::byte> codes(const std::string& i) const {
@@ -41,8 +29,6 @@ class Int4packGolden : public testing::Test {
     }
     return packed;
   }
-
-  std::optional<TensorSource> source_;
 };
 
 TEST_F(Int4packGolden, bytes_of_cpus) {

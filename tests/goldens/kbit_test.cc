@@ -13,11 +13,10 @@
 #include <cstring>
 
 #include "base/thread_pool.h"
-#include "checkpoints/containers/tensor_source.h"
 #include "checkpoints/import_parts.h"
 #include "codebook/kbit.h"
 #include "quantize/kbit.h"
-#include "support/paths.h"
+#include "support/tensors_of_file.h"
 
 namespace subbyte::codebook {
 namespace {
@@ -30,27 +29,10 @@ struct Number {
 constexpr Number kNumbers[] = {
     {"f16", Format::kF16, 128}, {"bf16", Format::kBF16, 32}, {"f32", Format::kF32, 32}};
 
-class KbitGolden : public testing::Test {
+class KbitGolden : public TensorsOfFile {
  protected:
-  void SetUp() override {
-    auto source =
-        TensorSource::open(std::filesystem::path(SUBBYTE_TEST_DATA) / "kbit/upstream.safetensors");
-    ASSERT_TRUE(source.ok()) << source.error().message;
-    source_ = std::move(source).value();
-  }
+  KbitGolden() : TensorsOfFile("kbit/upstream.safetensors") {}
 
-  std::span<const std::byte> bytes(const std::string& name) const {
-    const FileTensor* found = source_->find(name);
-    EXPECT_NE(found, nullptr) << name;
-    return found->bytes;
-  }
-  template <typename T>
-  std::vector<T> numbers(const std::string& name) const {
-    const std::span<const std::byte> from = bytes(name);
-    std::vector<T> to(from.size() / sizeof(T));
-    std::memcpy(to.data(), from.data(), from.size());
-    return to;
-  }
   /// Tensors of one shape, type and k.
   std::vector<uint32_t> packed(const std::string& name) const { return numbers<uint32_t>(name); }
   std::vector<float> codebook(int k) const {
@@ -61,7 +43,6 @@ class KbitGolden : public testing::Test {
     return {packed, bytes(absmax), codebook, k, Format::kE4M4};
   }
 
-  std::optional<TensorSource> source_;
   ThreadPool pool_{2};
 };
 

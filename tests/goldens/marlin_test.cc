@@ -17,12 +17,11 @@
 #include <gtest/gtest.h>
 
 #include "base/thread_pool.h"
-#include "checkpoints/containers/tensor_source.h"
 #include "checkpoints/import_parts.h"
 #include "foreign_layouts/marlin.h"
 #include "foreign_layouts/marlin_int8.h"
-#include "support/paths.h"
 #include "support/temp_dir.h"
+#include "support/tensors_of_file.h"
 #include "support/test_tensors.h"
 #include "transform/packing/pack_model.h"
 
@@ -31,20 +30,9 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-class MarlinLayouts : public testing::Test {
+class MarlinLayouts : public TensorsOfFile {
  protected:
-  void SetUp() override {
-    auto source =
-        TensorSource::open(std::filesystem::path(SUBBYTE_TEST_DATA) / "marlin/layouts.safetensors");
-    ASSERT_TRUE(source.ok()) << source.error().message;
-    source_ = std::move(source).value();
-  }
-
-  const FileTensor& tensor(const std::string& name) const {
-    const FileTensor* found = source_->find(name);
-    EXPECT_NE(found, nullptr) << name;
-    return *found;
-  }
+  MarlinLayouts() : TensorsOfFile("marlin/layouts.safetensors") {}
 
   /// [G, N] of elements as the canonical [N][G].
   static Bytes turned(const FileTensor& from) {
@@ -71,8 +59,6 @@ class MarlinLayouts : public testing::Test {
   void expect(const Bytes& found, const std::string& name) const {
     EXPECT_TRUE(std::ranges::equal(found, tensor(name).bytes)) << name;
   }
-
-  std::optional<TensorSource> source_;
 };
 
 struct IntegerCase {
@@ -214,17 +200,15 @@ TEST_F(MarlinLayouts, a_packed_model_has_the_tensors_of_vllm_and_comes_back) {
   }
 }
 
-TEST(MarlinGolden, scales_of_nvfp4_are_those_of_vllm) {
-  const auto source =
-      TensorSource::open(std::filesystem::path(SUBBYTE_TEST_DATA) / "marlin/nvfp4.safetensors");
-  ASSERT_TRUE(source.ok()) << source.error().message;
-  const auto tensor = [&](const std::string& name) -> const FileTensor& {
-    const FileTensor* found = source->find("nvfp4.128x64." + name);
-    EXPECT_NE(found, nullptr) << name;
-    return *found;
-  };
-  const float global = load_f32(tensor("global"), 0);
-  for (const std::string name : {"usual", "small", "every", "subnormal"}) {
+class MarlinNvfp4 : public TensorsOfFile {
+ protected:
+  MarlinNvfp4() : TensorsOfFile("marlin/nvfp4.safetensors") {}
+};
+
+TEST_F(MarlinNvfp4, scales_are_those_of_vllm) {
+  const float global = load_f32(tensor("nvfp4.128x64.global"), 0);
+  for (const std::string kind : {"usual", "small", "every", "subnormal"}) {
+    const std::string name = "nvfp4.128x64." + kind;
     const FileTensor& scales = tensor(name + ".scales");
     const auto rows = static_cast<int64_t>(scales.shape[0]);
     const auto groups = static_cast<int64_t>(scales.shape[1]);

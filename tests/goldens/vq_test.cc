@@ -12,35 +12,16 @@
 #include <cstring>
 
 #include "base/thread_pool.h"
-#include "checkpoints/containers/tensor_source.h"
 #include "codebook/hadamard.h"
 #include "codebook/vq.h"
-#include "support/paths.h"
+#include "support/tensors_of_file.h"
 
 namespace subbyte::codebook {
 namespace {
 
-class VqGolden : public testing::Test {
+class VqGolden : public TensorsOfFile {
  protected:
-  void SetUp() override {
-    auto source =
-        TensorSource::open(std::filesystem::path(SUBBYTE_TEST_DATA) / "kbit/vq.safetensors");
-    ASSERT_TRUE(source.ok()) << source.error().message;
-    source_ = std::move(source).value();
-  }
-
-  std::span<const std::byte> bytes(const std::string& name) const {
-    const FileTensor* found = source_->find(name);
-    EXPECT_NE(found, nullptr) << name;
-    return found->bytes;
-  }
-  template <typename T>
-  std::vector<T> numbers(const std::string& name) const {
-    const std::span<const std::byte> from = bytes(name);
-    std::vector<T> to(from.size() / sizeof(T));
-    std::memcpy(to.data(), from.data(), from.size());
-    return to;
-  }
+  VqGolden() : TensorsOfFile("kbit/vq.safetensors") {}
 
   void expect_quantized(int p, const std::string& name, Format dtype, int64_t cols) {
     const std::string base = "vq" + std::to_string(p) + "." + name;
@@ -93,8 +74,6 @@ class VqGolden : public testing::Test {
           << base;
     }
   }
-
-  std::optional<TensorSource> source_;
 };
 
 TEST_F(VqGolden, quantizes_to_the_same_indices_and_scales) {
