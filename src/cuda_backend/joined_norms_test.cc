@@ -2,7 +2,7 @@
 
 #include "cuda_backend/lowering.h"
 #include "ops/recorder.h"
-#include "support/random_matrix.h"
+#include "support/described_weights.h"
 
 namespace subbyte {
 namespace {
@@ -10,16 +10,7 @@ namespace {
 constexpr int64_t kHidden = 256;
 
 Weight dense(int64_t rows, int64_t cols) {
-  MatrixView view;
-  view.rows = rows;
-  view.cols = cols;
-  std::vector<CudaMatrix> parts = {{std::make_shared<const device::PackedMatrix>(
-      device::Buffer(), view, view, gpu::RowOrder::kNatural, cuda::Device(), 0)}};
-  Weight weight;
-  weight.rows = rows;
-  weight.cols = cols;
-  weight.storage = std::make_shared<const CudaWeight>(CudaWeight{std::move(parts)});
-  return weight;
+  return testing::weight_of({testing::dense(rows, cols)});
 }
 
 Norm norm() {

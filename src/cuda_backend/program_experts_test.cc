@@ -4,15 +4,13 @@
 
 #include "cuda_backend/experts.h"
 #include "ops/recorder.h"
-#include "support/random_matrix.h"
+#include "support/described_weights.h"
 
 namespace subbyte {
 namespace {
 
-using testing::Contents;
-using testing::random_matrix;
+using testing::kAwq;
 
-constexpr WeightFormat kAwq = {Format::kU4, Format::kF16, Zero::kU8, 128};
 constexpr WeightFormat kQ4K = {Format::kU4, Format::kU6, Zero::kOffsetU6, 32};
 constexpr WeightFormat kNf4 = {Format::kNF4, Format::kF16, Zero::kNone, 64};
 constexpr int64_t kExperts = 8;
@@ -29,31 +27,15 @@ struct Mixtures {
   bool has_shared = false;  // an expert that every token goes to, without a gate
 
   CudaMatrix with_order(int64_t rows, int64_t cols, gpu::RowOrder order) const {
-    const auto matrix = random_matrix(format, rows, cols, Contents::kReal, 1);
-    return {std::make_shared<const device::PackedMatrix>(device::Buffer(), matrix.view, matrix.view,
-                                                         *gpu::packed_format(matrix.view, order),
-                                                         cuda::Device(), 0)};
-  }
-
-  static Weight weight_of(CudaMatrix matrix) {
-    Weight weight;
-    weight.rows = matrix.rows();
-    weight.cols = matrix.cols();
-    weight.storage = std::make_shared<const CudaWeight>(CudaWeight{{std::move(matrix)}});
-    return weight;
+    return testing::packed(rows, cols, format, order);
   }
 
   Weight packed(int64_t rows, int64_t cols) const {
-    return weight_of(with_order(rows, cols, gpu::RowOrder::kNatural));
+    return testing::weight_of({with_order(rows, cols, gpu::RowOrder::kNatural)});
   }
 
-  static Weight dense(int64_t rows, int64_t cols, Format format) {
-    MatrixView view;
-    view.format = {format, Format::kNone, Zero::kNone, 0};
-    view.rows = rows;
-    view.cols = cols;
-    return weight_of({std::make_shared<const device::PackedMatrix>(
-        device::Buffer(), view, view, gpu::RowOrder::kNatural, cuda::Device(), 0)});
+  static Weight dense(int64_t rows, int64_t cols, Format element) {
+    return testing::weight_of({testing::dense(rows, cols, element)});
   }
 
   CudaExpertMatrices matrices(int64_t rows, int64_t cols, gpu::RowOrder order) const {

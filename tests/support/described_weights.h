@@ -20,8 +20,9 @@ inline Weight weight_of(std::vector<CudaMatrix> parts) {
   return weight;
 }
 
-inline CudaMatrix dense(int64_t rows, int64_t cols) {
+inline CudaMatrix dense(int64_t rows, int64_t cols, Format element = Format::kF32) {
   MatrixView view;
+  view.format.element = element;
   view.rows = rows;
   view.cols = cols;
   return {std::make_shared<const device::PackedMatrix>(device::Buffer(), view, view,
