@@ -36,6 +36,7 @@ import numpy
 import xllamacpp
 from safetensors.numpy import load_file
 
+import llama_server
 from gguf_llama_cpp import NOT_OPENED, PROMPTS, as_llama_cpp_computes, run
 
 # Those with states that are divided by their size.
@@ -74,13 +75,7 @@ class LlamaCpp:
     """A server of llama.cpp without another one's roundings: its attention is in F32."""
 
     def __init__(self, path):
-        parameters = xllamacpp.CommonParams()
-        parameters.model.path = str(path)
-        parameters.n_ctx = 512
-        parameters.n_parallel = 1
-        parameters.n_gpu_layers = 0
-        parameters.warmup = False
-        parameters.cpuparams.n_threads = 1
+        parameters = llama_server.parameters_of(path, 512)
         parameters.flash_attn_type = \
             xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
         parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32

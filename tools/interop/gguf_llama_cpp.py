@@ -17,8 +17,9 @@ import sys
 import tempfile
 
 import numpy
-import xllamacpp
 from safetensors.numpy import load_file
+
+import llama_server
 
 PROMPTS = [[1, 2, 3, 4, 5], [90, 7, 63, 7, 91, 12, 31, 5, 80], list(range(11, 93, 5))]
 # Of a log probability, where llama.cpp multiplies F16 and F32: sums in f16 of attention.
@@ -33,16 +34,9 @@ def run(*command):
     return subprocess.run([str(part) for part in command], capture_output=True, text=True)
 
 
-def llama_cpp(path, prompts):
+def probabilities_of(path, prompts):
     """Log probabilities of all tokens after each prompt, by id."""
-    parameters = xllamacpp.CommonParams()
-    parameters.model.path = str(path)
-    parameters.n_ctx = 512
-    parameters.n_parallel = 1
-    parameters.n_gpu_layers = 0
-    parameters.warmup = False
-    parameters.cpuparams.n_threads = 1
-    server = xllamacpp.Server(parameters)
+    server = llama_server.server_of(path, 512)
     found = []
     for prompt in prompts:
         answer = server.handle_completions({
@@ -105,9 +99,9 @@ def check(program, source, folder):
         return f"other weights: {same.stdout.strip().splitlines()[-1]}", True
     if source.parent.name in NOT_OPENED:
         return "the same weights", None
-    theirs = llama_cpp(written, PROMPTS)
+    theirs = probabilities_of(written, PROMPTS)
     if not source.is_dir():
-        of_source = farthest(theirs, llama_cpp(source, PROMPTS))
+        of_source = farthest(theirs, probabilities_of(source, PROMPTS))
         if of_source > (BOUND_OF_BLOCKS if source.parent.name.startswith("types-") else BOUND):
             return f"llama.cpp: {of_source:.2g} from the file that it was made of", True
     model = as_llama_cpp_computes(program, written, source.parent.name, folder)

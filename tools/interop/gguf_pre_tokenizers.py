@@ -18,7 +18,8 @@ import urllib.request
 
 import gguf
 import numpy
-import xllamacpp
+
+import llama_server
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DIFFERENT = ("gemma4",)  # merges of characters
@@ -79,14 +80,7 @@ def write_model(path, pre):
 
 
 def ids_of(path, texts):
-    parameters = xllamacpp.CommonParams()
-    parameters.model.path = str(path)
-    parameters.n_ctx = 64
-    parameters.n_parallel = 1
-    parameters.n_gpu_layers = 0
-    parameters.warmup = False
-    parameters.cpuparams.n_threads = 1
-    server = xllamacpp.Server(parameters)
+    server = llama_server.server_of(path, 64)
     result = []
     for text in texts:
         body = json.dumps({"content": text, "add_special": False, "parse_special": False})

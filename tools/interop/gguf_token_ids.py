@@ -25,8 +25,8 @@ import urllib.parse
 
 import gguf
 import numpy
-import xllamacpp
 
+import llama_server
 from gguf_pre_tokenizers import PARTS
 
 SKIPPED = ("GGUF.", "general.", "tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token")
@@ -110,15 +110,8 @@ def asked(address, all_texts):
     raise RuntimeError(f"{address} does not answer")
 
 
-def llama_cpp(path, all_texts):
-    parameters = xllamacpp.CommonParams()
-    parameters.model.path = str(path)
-    parameters.n_ctx = 64
-    parameters.n_parallel = 1
-    parameters.n_gpu_layers = 0
-    parameters.warmup = False
-    parameters.cpuparams.n_threads = 1
-    server = xllamacpp.Server(parameters)  # which ends with its object
+def ids_of_llama_cpp(path, all_texts):
+    server = llama_server.server_of(path, 64)
     return asked(server.listening_address, all_texts)
 
 
@@ -150,7 +143,7 @@ def check(program, vocabulary, all_texts):
             print(f"left out {vocabulary.name} ({kind}, {pre}): {why}", flush=True)
             return None
         try:
-            theirs = llama_cpp(path, all_texts)
+            theirs = ids_of_llama_cpp(path, all_texts)
         except RuntimeError as error:
             print(f"left out {vocabulary.name} ({kind}, {pre}): llama.cpp: {error}", flush=True)
             return None
