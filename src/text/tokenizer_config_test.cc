@@ -141,6 +141,17 @@ TEST_F(SideFiles, that_contradict_tokenizer_json_are_refused) {
   EXPECT_EQ(ids(""), "json.syntax");
 }
 
+TEST_F(SideFiles, what_a_container_says_in_their_words_is_named_by_the_container) {
+  const std::string text = small_tokenizer({"ab"}, {"a zz"}).dump();
+  subbyte::SideFiles beside;
+  beside.put_text("tokenizer.json", [text] { return text; });
+  const auto tokenizer = open_tokenizer("models/m.gguf/tokenizer.json", beside);
+  ASSERT_FALSE(tokenizer.ok());
+  EXPECT_EQ(tokenizer.error().message,
+            "m.gguf (in the words of tokenizer.json): model.merges[0]: \"zz\" is not in the "
+            "vocabulary");
+}
+
 /// transformers 5.24 applies it to files of these families that are from before its version 5 and
 /// have more than 100,000 tokens.
 TEST_F(SideFiles, may_have_a_flag_that_concerns_mistral_alone) {

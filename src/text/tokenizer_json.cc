@@ -233,7 +233,11 @@ Status check_config(const TokenizerConfig& config, const PipelineSpec& pipeline,
 /// The file, or the text that was put in its place.
 Result<MappedFile> open_text(const std::filesystem::path& path, const SideFiles& beside) {
   SUBBYTE_TRY(const auto text, beside.text(path.filename().native()));
-  if (text) return MappedFile::of(std::as_bytes(std::span(*text)), path);
+  if (text) {
+    const std::string where = fmt::format("{} (in the words of {})", path.parent_path().native(),
+                                          path.filename().native());
+    return MappedFile::of(std::as_bytes(std::span(*text)), where);
+  }
   return json::open_file(path.string(), kMaxFileBytes);
 }
 
@@ -253,10 +257,11 @@ Result<TokenizerSpec> read_tokenizer_json(const std::filesystem::path& path,
                                           const SideFiles& beside) {
   SUBBYTE_TRY(const MappedFile file, open_text(path, beside));
   const std::string_view text = json::text_of(file);
-  TokenTables tables(path.filename().string(), text.size());
+  const std::string where = file.path().filename().string();
+  TokenTables tables(where, text.size());
   SUBBYTE_TRY(const json::Value value,
-              json::parse(text, path.string(), tables.streams(), kMemoryFactor));
-  SUBBYTE_TRY(const auto root, json::Object::of(value, path.filename().string()));
+              json::parse(text, file.path().string(), tables.streams(), kMemoryFactor));
+  SUBBYTE_TRY(const auto root, json::Object::of(value, where));
   TokenizerSpec spec;
   SUBBYTE_TRY(const json::Object model, read_model(root, spec));  // the kind of tokenizer first
   SUBBYTE_TRY(const PipelineSpec pipeline, read_pipeline(root));
@@ -266,7 +271,7 @@ Result<TokenizerSpec> read_tokenizer_json(const std::filesystem::path& path,
   SUBBYTE_CHECK(compile_pipeline(pipeline, root.where(), spec));
   SUBBYTE_CHECK(tables.finish_vocabulary());
   if (tables.wants_second_parse()) {
-    SUBBYTE_CHECK(json::parse(text, path.string(), tables.streams(), kMemoryFactor));
+    SUBBYTE_CHECK(json::parse(text, file.path().string(), tables.streams(), kMemoryFactor));
   }
   SUBBYTE_CHECK(tables.finish_merges());
   SUBBYTE_TRY(TokenizerConfig config, read_tokenizer_config(beside));
