@@ -52,6 +52,7 @@ typedef struct subbyte_session_options {
   int32_t tensor_parallel_size;   /* ranks that divide the model among them; 0: 1 */
   int32_t pipeline_parallel_size; /* stages that have some of the layers each; 0: 1 */
   int32_t gpu_layers; /* the last ones, of which lm_head is one; 0: all, where device says */
+  int32_t reserved;   /* 0 */
 } subbyte_session_options;
 SUBBYTE_API int subbyte_session_open(const char* model, const subbyte_session_options* options,
                                      subbyte_session** session);

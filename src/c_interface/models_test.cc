@@ -347,6 +347,7 @@ TEST(CSession, refuses_requests_and_options_that_are_none) {
   EXPECT_EQ(code([](auto& o) { o.cache_type = "e5m2"; }), "c.argument");
   EXPECT_EQ(code([](auto& o) { o.context = -1; }), "c.argument");
   EXPECT_EQ(code([](auto& o) { o.context = 1 << 30; }), "usage.context");
+  EXPECT_EQ(code([](auto& o) { o.reserved = 1; }), "c.argument");
   EXPECT_EQ(code([](auto& o) { o.struct_size = 0; }), "c.struct_size");
   EXPECT_EQ(code_of(subbyte_session_open("/nowhere", nullptr, &made)), "model.not_found");
   const subbyte_event_function nothing = [](void*, const char*) {};

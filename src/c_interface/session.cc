@@ -63,6 +63,7 @@ Status open(const char* model, const subbyte_session_options* from, subbyte_sess
   SUBBYTE_CHECK(check_range("options.cache_positions", o.cache_positions, kMaxPositions));
   SUBBYTE_CHECK(check_range("options.max_sequences", o.max_sequences, 65536));
   SUBBYTE_CHECK(check_range("options.num_threads", o.num_threads, 4096));
+  if (o.reserved != 0) return c::refuse("options.reserved", "0", o.reserved);
   SessionOptions options;
   if (o.device != nullptr) options.device.device = o.device;
   options.device.num_threads = o.num_threads;
