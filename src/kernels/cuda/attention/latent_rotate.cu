@@ -26,23 +26,36 @@ __device__ float turned(const LatentRotateCall& a, int64_t head_at, int64_t row,
   return is_low ? fmaf(-other, sin, own * cos) : fmaf(other, sin, own * cos);
 }
 
-/// Only what turns is written, or all where queries are scaled.
-__device__ void turn_query(const LatentRotateCall& a, int64_t head_at, int64_t row, int lane) {
-  const bool is_scaled = a.query_growth.beta != 0;
-  const float factor = is_scaled ? query_factor(a.query_growth, a.places[row].position) : 1.0f;
-  const int first = is_scaled ? 0 : a.first_turning;
-  const int count = is_scaled ? a.head_dim : a.turning;
-  float numbers[kNumbers];
+/// Numbers of a query from `first` on, `count` of them, turned and times a factor: kOfLane of a
+/// lane at most.
+template <int kOfLane>
+__device__ void turn_numbers(const LatentRotateCall& a, int64_t query_at, int64_t row, int first,
+                             int count, float factor) {
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  float numbers[kOfLane];
 #pragma unroll
-  for (int j = 0; j < kNumbers; ++j) {
+  for (int j = 0; j < kOfLane; ++j) {
     const int i = j * kLanes + lane;
-    if (i < count) numbers[j] = turned(a, head_at, row, first + i) * factor;
+    if (i < count) numbers[j] = turned(a, query_at, row, first + i) * factor;
   }
   __syncwarp();
 #pragma unroll
-  for (int j = 0; j < kNumbers; ++j) {
+  for (int j = 0; j < kOfLane; ++j) {
     const int i = j * kLanes + lane;
-    if (i < count) store_element(a.element, a.qkv, head_at + first + i, numbers[j]);
+    if (i < count) store_element(a.element, a.qkv, query_at + first + i, numbers[j]);
+  }
+}
+
+/// Only what turns is written, or all where queries are scaled.
+__device__ void turn_query(const LatentRotateCall& a, int64_t query_at, int64_t row) {
+  constexpr int kUsual = 2;  // 64 numbers turn
+  if (a.query_growth.beta != 0) {
+    const float factor = query_factor(a.query_growth, a.places[row].position);
+    turn_numbers<kNumbers>(a, query_at, row, 0, a.head_dim, factor);
+  } else if (a.turning <= kUsual * kLanes) {
+    turn_numbers<kUsual>(a, query_at, row, a.first_turning, a.turning, 1);
+  } else {
+    turn_numbers<kNumbers>(a, query_at, row, a.first_turning, a.turning, 1);
   }
 }
 
@@ -88,7 +101,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t row = i / (a.heads + 1);
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   if (i % (a.heads + 1) < a.heads) {
-    turn_query(a, i * a.head_dim, row, lane);
+    turn_query(a, i * a.head_dim, row);
   } else {
     store_key(a, i * a.head_dim, row, lane);
   }
