@@ -1,6 +1,6 @@
 # ./dev cluster-test: what runs on several machines, on this one.
 
-cluster_parts=(mpi ray kubernetes)
+cluster_parts=(mpi sanitizers ray kubernetes)
 mpi_packages=(openmpi-bin)  # without it tests of ranks that are processes are skipped
 
 # cluster-test [PART...]: all parts, or those named.
@@ -24,6 +24,17 @@ cluster_test_mpi() {
   build_or_end ci subbyte exchange_test
   run_tests ci --label-regex "$(label_regex exchange_test)"
   count_test "tests/mpi/mpi_test.py --all" python3 tests/mpi/mpi_test.py build/ci/app/subbyte --all
+}
+
+# Two and four ranks and two stages that are threads, and what carries numbers between processes:
+# no races, no leaks.
+cluster_test_sanitizers() {
+  local preset
+  need_packages "${build_packages[@]}" "${mpi_packages[@]}"
+  for preset in tsan-scalar asan-scalar; do
+    GTEST_FILTER='-*RanksOfGoldens*/1:*SamplingOnRanks*/1:*StagesOfGoldens*/1' \
+      build_and_test "$preset" exchange_test parallel_test ranks_test
+  done
 }
 
 # Replicas and jobs on a cluster of Ray.
