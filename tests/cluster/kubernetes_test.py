@@ -26,6 +26,8 @@ FOLDER = ROOT / "packaging" / "kubernetes"
 PROGRAM = sys.argv[1]
 #: Oldest and newest version whose schemas the manifests follow: "sleep" of preStop came with 1.29.
 VERSIONS = ("1.30.0", kubernetes_validate.latest_version())
+#: Names of the LeaderWorkerSets.
+GROUPS = ("subbyte-ray", "subbyte-mpi")
 
 
 def manifests() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -66,7 +68,11 @@ class Schemas(unittest.TestCase):
     def test_groups_of_leaders_and_workers(self) -> None:
         """Its own fields by hand, as its project publishes them in the definition of the kind
         alone; pods by the schema of Kubernetes."""
-        group = of_kind("LeaderWorkerSet", "subbyte-ray")
+        for name in GROUPS:
+            with self.subTest(name):
+                self.look_at_group(of_kind("LeaderWorkerSet", name))
+
+    def look_at_group(self, group: dict[str, Any]) -> None:
         self.assertEqual(group["apiVersion"], "leaderworkerset.x-k8s.io/v1")
         self.assertEqual(set(group["spec"]), {"replicas", "leaderWorkerTemplate"})
         templates = dict(group["spec"]["leaderWorkerTemplate"])
@@ -99,8 +105,8 @@ class Program(unittest.TestCase):
         compared = 0
         for name, _, container in containers():
             words = " ".join(container.get("args", []))
-            if container["command"] != ["subbyte"]:
-                words = words.partition(" -- ")[2]  # of subbyte.ray serve
+            if container["command"] != ["subbyte"]:  # that has them at the end
+                words = words.partition(" -- " if "subbyte.ray" in words else " subbyte serve ")[2]
             for option in re.findall(r"--[a-z-]+", words):
                 with self.subTest(name, option=option):
                     self.assertRegex(self.help, rf"(?m)(?<![\w-]){option}(?![\w-])")
@@ -133,11 +139,13 @@ class Program(unittest.TestCase):
                     self.assertIn(container[probe]["httpGet"]["port"], ports, name)
             for mount in container.get("volumeMounts", []):
                 self.assertIn(mount["name"], volumes, name)
-        for name in ("subbyte", "subbyte-ray"):
-            self.assertEqual(of_kind("Service", name)["spec"]["ports"][0]["targetPort"], "http")
-        group = of_kind("LeaderWorkerSet", "subbyte-ray")["spec"]["leaderWorkerTemplate"]
-        self.assertEqual(of_kind("Service", "subbyte-ray")["spec"]["selector"],
-                         group["leaderTemplate"]["metadata"]["labels"])
+        self.assertEqual(service["spec"]["ports"][0]["targetPort"], "http")
+        for name in GROUPS:  # whose own name has the Service of its pods, which the operator makes
+            service = of_kind("Service", f"{name}-http")
+            group = of_kind("LeaderWorkerSet", name)["spec"]["leaderWorkerTemplate"]
+            self.assertEqual(service["spec"]["ports"][0]["targetPort"], "http")
+            self.assertEqual(service["spec"]["selector"],
+                             group["leaderTemplate"]["metadata"]["labels"])
 
     def test_a_pod_has_time_to_end(self) -> None:
         for name, pod, container in containers():
