@@ -275,11 +275,10 @@ void add_bench(Program& program, Invocation& invocation) {
       "  subbyte bench ./model -p 0 -d 0,4096,16384 --kv-cache-type f16,fp8\n"
       "  subbyte bench ./model -p 0 --parallel 1,16,64\n"
       "  subbyte bench ./model --pg 512,128 -r 10 -o json > bench.json\n\n"
-      "Lists are 1,2,4 or 1-4 or 0-1024+256 or 1-16*2; every combination is a test. t/s is the\n"
-      "mean and the deviation of the repetitions. read GB/s is what the machine reads from "
-      "memory,\n"
-      "measured between them, and share what generating reaches of it; both are left out where\n"
-      "the weights fit into the caches.");
+      "Lists are 1,2,4 or 1-4 or 0-1024+256 or 1-16*2; every combination is a test.\n"
+      "t/s is the mean and the deviation of the repetitions. read GB/s is what the\n"
+      "machine reads from memory, measured between them, and share what generating\n"
+      "reaches of it; both are left out where the weights fit into the caches.");
   auto options = std::make_shared<Options>();
   command.model(options->model);
   command.option("-p,--n-prompt", options->prompt, "tokens of prompts, a list; 0: none")

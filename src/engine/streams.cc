@@ -15,7 +15,8 @@ CacheSize Streams::cache_size(const Size& size) {
 Streams::Streams(const Model& model, Backend& backend, KvPool& pool, const Size& size)
     : model_(model), backend_(backend), context_(size.context) {
   for (int64_t i = 0; i < size.count; ++i) {
-    streams_.push_back({Sequence(pool, size.context + size.steps), static_cast<int32_t>(i)});
+    const auto token = static_cast<int32_t>(i % model.config().vocab_size);
+    streams_.push_back({Sequence(pool, size.context + size.steps), token});
   }
 }
 

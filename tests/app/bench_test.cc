@@ -90,6 +90,12 @@ TEST(Bench, streams_generate_together) {
   EXPECT_LT(results[2]["bytes_per_token"].get<double>(), one);
 }
 
+TEST(Bench, more_streams_than_tokens_of_the_vocabulary_begin_with_them_again) {
+  const ProcessResult result = run_bench({"-p", "0", "-n", "1", "-npl", "600", "-r", "1"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("tg1 x 600"), std::string::npos) << result.out;
+}
+
 TEST(Bench, takes_the_name_of_llama_bench) {
   const ProcessResult result =
       run_bench({"-p", "0", "-n", "0", "-pg", "8,4", "-r", "1", "-o", "csv"});
