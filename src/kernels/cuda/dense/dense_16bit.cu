@@ -8,9 +8,12 @@
 
 #include "kernels/cuda/dense/dense_16bit.h"
 
+#include <algorithm>
+
 #include "kernels/cuda/common/elements.cuh"
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/dense/token_tiles.h"
+#include "kernels/cuda/linear.h"
 
 namespace subbyte::cuda {
 namespace {
@@ -20,6 +23,9 @@ constexpr int kInputs = 64;  // of a tile: rows of 128 bytes
 constexpr int kRowBytes = 2 * kInputs;
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kLanes;
+constexpr int kMostSplits = 8;
+constexpr int kMultiprocessors = 132;   // of an H100
+constexpr int kSumsStride = kRows + 4;  // floats of a token, so that stores differ in their banks
 
 /// How the warps share a tile of kTokens tokens.
 template <int kTokens>
@@ -101,6 +107,22 @@ class Tile {
     }
   }
 
+  /// Leaves the sums in shared memory, for store_split_sums().
+  __device__ void leave(float* to) const {
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int row = row_ + 16 * i + lane_ / 4 + e / 2 * 8;
+#pragma unroll
+        for (int j = 0; j < kTokenTiles; ++j) {
+          const int token = token_ + 8 * j + lane_ % 4 * 2 + e % 2;
+          to[token * kSumsStride + row] = sums_[i][j][e];
+        }
+      }
+    }
+  }
+
   __device__ void store(const DenseCall& a, int64_t first_row, int64_t first_token) const {
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
@@ -152,46 +174,97 @@ class Tile {
   float sums_[kRowTiles][kTokenTiles][4] = {};
 };
 
+/// The part of the inputs that a CTA of a cluster has; the sums of all are added in its order.
+struct Split {
+  int count = 1;
+  int rank = 0;
+
+  __device__ int64_t begin(int64_t cols, int which) const {
+    return (cols + kInputs - 1) / kInputs * which / count * kInputs;
+  }
+};
+
+/// Stores the sums of the CTAs of a cluster, each CTA some of them.
+template <int kTokens>
+__device__ void store_split_sums(const DenseCall& a, const Split& split, const float* sums,
+                                 int64_t first_row, int64_t first_token) {
+  constexpr int kAtOnce = 4;  // rows
+  constexpr int kRuns = kRows / kAtOnce;
+  cluster_sync();
+  const int begin = split.rank * kThreads + static_cast<int>(threadIdx.x);
+  for (int i = begin; i < kTokens * kRuns; i += split.count * kThreads) {
+    const int64_t token = first_token + i / kRuns;
+    if (token >= a.m) break;
+    const uint32_t from = shared_address(sums + i / kRuns * kSumsStride + i % kRuns * kAtOnce);
+    float values[kAtOnce] = {};
+    for (int rank = 0; rank < split.count; ++rank) {
+#pragma unroll
+      for (int r = 0; r < kAtOnce; ++r) values[r] += ld_dsmem(from + r * 4, rank);
+    }
+#pragma unroll
+    for (int r = 0; r < kAtOnce; ++r) {
+      const int64_t row = first_row + i % kRuns * kAtOnce + r;
+      if (row >= a.rows) break;
+      if (a.bias != nullptr) values[r] += a.bias[row];
+      store_element(a.y_element, a.y, token * a.y_stride + row, values[r]);
+    }
+  }
+  cluster_sync();  // a CTA must not leave while others read its sums
+}
+
 template <Element kW, Element kX, int kTokens>
-__device__ void multiply_tiles(const DenseCall& a) {
+__device__ void multiply_tiles(const DenseCall& a, const Split& split, int tile_index) {
   using Shape = TileShape<kTokens>;
-  begin_operation();
   extern __shared__ uint4 shared_memory[];
   const uint32_t shared = shared_address(shared_memory);
-  const unsigned token_tiles = static_cast<unsigned>((a.m + kTokens - 1) / kTokens);
-  const int64_t first_row = int64_t{blockIdx.x / token_tiles} * kRows;
-  const int64_t first_token = int64_t{blockIdx.x % token_tiles} * kTokens;
-  int64_t next = 0;  // input to copy
-  int to = 0;
-  const auto copy_next = [&] {
-    const uint32_t stage = shared + to * Shape::kStageBytes;
-    if (next < a.cols) {
-      copy_tile<kRows>(stage, a.weights, a.cols, first_row, a.rows, next, a.cols);
-      copy_tile<kTokens>(stage + kRows * kRowBytes, a.x, a.x_stride, first_token, a.m, next,
-                         a.cols);
+  const int token_tiles = static_cast<int>((a.m + kTokens - 1) / kTokens);
+  const int64_t first_row = int64_t{tile_index / token_tiles} * kRows;
+  const int64_t first_token = int64_t{tile_index % token_tiles} * kTokens;
+  const int64_t begin = split.begin(a.cols, split.rank);
+  const int64_t end = min(a.cols, split.begin(a.cols, split.rank + 1));
+  const auto copy_weights = [&](int stage, int64_t k) {
+    if (k >= end) return;
+    copy_tile<kRows>(shared + stage * Shape::kStageBytes, a.weights, a.cols, first_row, a.rows, k,
+                     a.cols);
+  };
+  const auto copy_inputs = [&](int stage, int64_t k) {
+    if (k < end) {
+      copy_tile<kTokens>(shared + stage * Shape::kStageBytes + kRows * kRowBytes, a.x, a.x_stride,
+                         first_token, a.m, k, a.cols);
     }
     cp_async_commit();
-    next += kInputs;
-    to = to + 1 == Shape::kStages ? 0 : to + 1;
   };
 #pragma unroll
-  for (int i = 0; i < Shape::kStages - 1; ++i) copy_next();
+  for (int i = 0; i < Shape::kStages - 1; ++i) copy_weights(i, begin + i * kInputs);
+  begin_operation();
+#pragma unroll
+  for (int i = 0; i < Shape::kStages - 1; ++i) copy_inputs(i, begin + i * kInputs);
   Tile<kW, kX, kTokens> tile;
   int from = 0;
-  for (int64_t k = 0; k < a.cols; k += kInputs) {
+  int to = Shape::kStages - 1;
+  for (int64_t k = begin; k < end; k += kInputs) {
     cp_async_wait<Shape::kStages - 2>();
     __syncthreads();  // the tile has arrived, and the one before has been read
-    copy_next();
+    copy_weights(to, k + (Shape::kStages - 1) * kInputs);
+    copy_inputs(to, k + (Shape::kStages - 1) * kInputs);
+    to = to + 1 == Shape::kStages ? 0 : to + 1;
     const uint32_t stage = shared + from * Shape::kStageBytes;
     tile.add(stage, stage + kRows * kRowBytes);
     from = from + 1 == Shape::kStages ? 0 : from + 1;
   }
-  tile.store(a, first_row, first_token);
+  if (split.count == 1) return tile.store(a, first_row, first_token);
+  cp_async_wait<0>();
+  __syncthreads();  // all tiles have been read
+  auto* const sums = reinterpret_cast<float*>(shared_memory);
+  tile.leave(sums);
+  store_split_sums<kTokens>(a, split, sums, first_row, first_token);
 }
 
 template <Element kW, Element kX, int kTokens>
-__global__ void __launch_bounds__(kThreads, 2) gemm_16bit(const __grid_constant__ DenseCall a) {
-  multiply_tiles<kW, kX, kTokens>(a);
+__global__ void __launch_bounds__(kThreads, 2)
+    gemm_16bit(const __grid_constant__ DenseCall a, int splits) {
+  const auto cta = static_cast<int>(blockIdx.x);
+  multiply_tiles<kW, kX, kTokens>(a, {splits, cta % splits}, cta / splits);
 }
 
 /// A layer of the grid for each head.
@@ -204,7 +277,52 @@ __global__ void __launch_bounds__(kThreads, 2)
   a.weights = static_cast<const uint16_t*>(a.weights) + head * a.rows * a.cols;
   a.x = static_cast<const uint16_t*>(a.x) + head * heads.x_step;
   a.y = static_cast<uint16_t*>(a.y) + head * heads.y_step;
-  multiply_tiles<kW, kX, kTokens>(a);
+  multiply_tiles<kW, kX, kTokens>(a, {}, static_cast<int>(blockIdx.x));
+}
+
+/// Of the current device, or `otherwise` where the driver does not say it.
+int attribute(cudaDeviceAttr which, int otherwise) {
+  int device = 0;
+  int found = 0;
+  const bool is_known = cudaGetDevice(&device) == cudaSuccess &&
+                        cudaDeviceGetAttribute(&found, which, device) == cudaSuccess;
+  return is_known ? found : otherwise;
+}
+
+/// Says whether the kernels that the current device runs are those of Hopper.
+bool has_clusters() {
+  int index = 0;
+  if (cudaGetDevice(&index) != cudaSuccess) return false;
+  const auto device = query_device(index);
+  return device.ok() && device->compute_capability == 90;
+}
+
+/// Into how many parts a product may divide its inputs. Not in batch-invariant mode, as there are
+/// more tiles of more tokens, and not where kernels know no clusters.
+int most_splits(const DenseCall& call) {
+  constexpr int64_t kLeastSteps = 4;
+  if (call.batch_invariant || !has_clusters()) return 1;
+  return static_cast<int>(std::clamp<int64_t>(call.cols / kInputs / kLeastSteps, 1, kMostSplits));
+}
+
+/// A cluster for each tile. Errors are left to cudaGetLastError().
+void launch_splits(void (*kernel)(DenseCall, int), int64_t tiles, int shared_bytes, Stream stream,
+                   const DenseCall& call) {
+  const int splits = dense_splits(tiles, most_splits(call),
+                                  attribute(cudaDevAttrMultiProcessorCount, kMultiprocessors));
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(tiles * splits));
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.stream = stream;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {static_cast<unsigned>(splits), 1, 1};
+  config.attrs = attributes;
+  config.numAttrs = splits > 1 ? 2 : 1;
+  cudaLaunchKernelEx(&config, kernel, call, splits);
 }
 
 /// nullptr: there are no heads.
@@ -217,21 +335,12 @@ void launch_tile(const DenseCall& call, const DenseHeads* heads, Stream stream) 
   if (heads == nullptr) {
     auto* const kernel = gemm_16bit<kW, kX, kTokens>;
     if (!limit.allow(kernel, kBytes)) return;
-    return launch(kernel, {dim3(static_cast<unsigned>(tiles)), kThreads, kBytes}, stream, call);
+    return launch_splits(kernel, tiles, kBytes, stream, call);
   }
   auto* const kernel = gemm_16bit_of_heads<kW, kX, kTokens>;
   if (!limit_of_heads.allow(kernel, kBytes)) return;
   const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(heads->count));
   launch(kernel, {grid, kThreads, kBytes}, stream, call, *heads);
-}
-
-/// Of the current device, or `otherwise` where the driver does not say it.
-int attribute(cudaDeviceAttr which, int otherwise) {
-  int device = 0;
-  int found = 0;
-  const bool is_known = cudaGetDevice(&device) == cudaSuccess &&
-                        cudaDeviceGetAttribute(&found, which, device) == cudaSuccess;
-  return is_known ? found : otherwise;
 }
 
 /// Tiles of 16 tokens have the longest ring: more than the 99 KiB of some GPUs.
@@ -243,7 +352,7 @@ bool has_room_for_16() {
 template <Element kW, Element kX>
 void launch_for_tokens(const DenseCall& call, const DenseHeads* heads, Stream stream) {
   const int64_t matrices = heads == nullptr ? 1 : heads->count;
-  const int multiprocessors = attribute(cudaDevAttrMultiProcessorCount, 132);  // of an H100
+  const int multiprocessors = attribute(cudaDevAttrMultiProcessorCount, kMultiprocessors);
   const int tokens = dense_token_tile(call.rows, call.m, matrices, kW != kX, multiprocessors);
   if (tokens == 16 && has_room_for_16()) return launch_tile<kW, kX, 16>(call, heads, stream);
   if (tokens <= 64) return launch_tile<kW, kX, 64>(call, heads, stream);

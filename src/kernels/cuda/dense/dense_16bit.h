@@ -8,7 +8,8 @@ namespace subbyte::cuda {
 /// Rows of weights and inputs begin at multiples of 16 bytes and are a multiple of 8 elements.
 bool serves_16bit_dense(const DenseCall& call);
 
-/// For any number of tokens. The order of additions for an output is the same for all of them.
+/// For any number of tokens. In batch-invariant mode the order of additions for an output is the
+/// same for all of them.
 void run_dense_16bit(const DenseCall& call, Stream stream);
 
 /// Products of heads: the weights of each follow those of the one before, and its inputs and

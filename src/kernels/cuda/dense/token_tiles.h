@@ -20,6 +20,12 @@ struct DenseTokenTile {
 inline constexpr DenseTokenTile kDenseTokenTiles[] = {
     {128, 100, 140, 155}, {64, 53, 80, 115}, {16, 14, 65, 85}};
 
+/// CTAs of a cluster that share the inputs of each of so many tiles of outputs, `most` of them at
+/// most, so that few tiles keep all multiprocessors reading.
+constexpr int dense_splits(int64_t tiles, int64_t most, int64_t multiprocessors) {
+  return static_cast<int>(std::clamp<int64_t>(multiprocessors / tiles, 1, most));
+}
+
 /// 16, 64 or 128 tokens, whichever end first: large tiles read less for a token, small ones leave
 /// no multiprocessor without work, or with one CTA more than the others.
 constexpr int dense_token_tile(int64_t rows, int64_t tokens, int64_t heads, bool has_two_types,
