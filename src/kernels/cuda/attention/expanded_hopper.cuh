@@ -26,6 +26,8 @@ struct Shape {
   static constexpr int kStageBytes = kKeyBytes + kValueBytes;
   static constexpr int kBarriers = 2 * kQueryBytes + kStages * kStageBytes;
   static constexpr int kBytes = kBarriers + 8 * (1 + 4 * kStages) + 1024;  // for alignment
+  // Keys of a stage are those of one page and so of one text, and zeros after it (gather_latents).
+  static_assert(kPagePositions % kKeys == 0);
 };
 
 struct Maps {

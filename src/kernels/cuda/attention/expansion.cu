@@ -156,18 +156,34 @@ void multiply(const ExpansionCall& call, const Round& round, const void* weights
   run_dense_16bit(dense, stream);
 }
 
+/// Says whether a CTA of the current GPU may have so much shared memory.
+bool has_room_for(int bytes) {
+  int device = 0;
+  int most = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
+             cudaSuccess &&
+         bytes <= most;
+}
+
+/// Small heads have tiles of 64 keys, for which some GPUs have no room, others of 32.
 template <class Number>
 void launch_attention(const AttentionCall& call, Stream stream) {
+  using Keys = MadeKeys<Number>;
+  static_assert(attention_shared_bytes<Keys, false, 256, 256>(256, 256) <= 99 * 1024);
   const int64_t tasks = 2 * call.num_prompt;  // own_task()
   const int values = call.value_dim();
-  if (call.head_dim == 192 && values == 128) {
-    launch_tasks<MadeKeys<Number>, false, 192, 128, true>(call, tasks, stream);
+  const bool are_small =
+      call.head_dim <= 192 && values <= 128 &&
+      has_room_for(attention_shared_bytes<Keys, false, 192, 128>(call.head_dim, values));
+  if (are_small && call.head_dim == 192 && values == 128) {
+    launch_tasks<Keys, false, 192, 128, true>(call, tasks, stream);
+  } else if (are_small) {
+    launch_tasks<Keys, false, 192, 128, false>(call, tasks, stream);
   } else if (call.head_dim == 256 && values == 256) {
-    launch_tasks<MadeKeys<Number>, false, 256, 256, true>(call, tasks, stream);
-  } else if (call.head_dim <= 192 && values <= 128) {
-    launch_tasks<MadeKeys<Number>, false, 192, 128, false>(call, tasks, stream);
+    launch_tasks<Keys, false, 256, 256, true>(call, tasks, stream);
   } else {
-    launch_tasks<MadeKeys<Number>, false, 256, 256, false>(call, tasks, stream);
+    launch_tasks<Keys, false, 256, 256, false>(call, tasks, stream);
   }
 }
 
