@@ -130,7 +130,8 @@ int64_t CudaStepRunner::device_bytes() const {
 std::string CudaStepRunner::last_step() const {
   if (num_programs_run_ > 0) return "one kernel";
   if (has_expanded_) return "launches, latents expanded";
-  return graphs_.is_graph() ? "a graph" : "launches";
+  const std::string way = graphs_.is_graph() ? "a graph" : "launches";
+  return attends_at_once_ ? way + ", attention at once" : way;
 }
 
 Status CudaStepRunner::prepare(const CudaCompiledStep& step, const Batch& batch, bool by_programs) {
@@ -147,9 +148,10 @@ Status CudaStepRunner::prepare(const CudaCompiledStep& step, const Batch& batch,
   schedule_ = by_programs                 ? &programs_of(step, batch)
               : batch.observer != nullptr ? &step.observed()
                                           : &step.launches();
-  const bool needs_tasks = schedule_->launches_attention(*plan_) || !attends_tokens();
+  attends_at_once_ =
+      !step.kinds().empty() && attends_tokens() && !schedule_->launches_attention(*plan_);
   SUBBYTE_CHECK(step_.begin(batch, choices_.packet(),
-                            needs_tasks ? step.kinds() : std::vector<AttentionKind>()));
+                            attends_at_once_ ? std::vector<AttentionKind>() : step.kinds()));
   SUBBYTE_CHECK(take_values());
   const int rank = options_.peers.rank;
   SUBBYTE_CHECK(choices_.prepare(step_, plan_->vocab_size(),

@@ -212,7 +212,8 @@ class CudaStepRunner {
   cuda::RoutedSum routes_;  // of the last experts
   StepResults results_;
   std::size_t num_programs_run_ = 0;
-  bool has_expanded_ = false;  // latents
+  bool has_expanded_ = false;     // latents
+  bool attends_at_once_ = false;  // all by programs and TokenAttention, without tasks
   /// Circumstances that the tables of programs on the GPU are bound to.
   struct Bound {
     int64_t step = -1;

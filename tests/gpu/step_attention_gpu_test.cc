@@ -101,9 +101,11 @@ TEST(GpuStepAttention, by_itself_is_near_that_of_several_launches) {
   for (const int64_t count : {4, 8, 9, 16, 17, 128, 129, 193, 194, 300, 1040, 1900}) {
     const std::vector<int32_t> ids = random_tokens(joined, count, count);
     const std::vector<float> found = last_logits(joined, ids);
-    EXPECT_NE(joined.backend->last_step(), "one kernel");
+    const std::string way = joined.backend->last_step();
+    EXPECT_TRUE(way.ends_with(", attention at once")) << way;
     EXPECT_GE(decibels(found, last_logits(apart, ids)), of_layers(kF16Decibels, 4) - kOfDifferences)
         << "after " << count;
+    EXPECT_EQ(apart.backend->last_step().find("at once"), std::string::npos);
   }
   std::filesystem::remove_all(folder);
 }
