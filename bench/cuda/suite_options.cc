@@ -1,6 +1,7 @@
 #include "bench/cuda/suite_options.h"
 
 #include <memory>
+#include <type_traits>
 
 #include "bench/command_line.h"
 #include "bench/cuda/blocks_suite.h"
@@ -29,6 +30,19 @@ void add_replays(app::Command& command, int& replays) {
 
 void add_cublas(app::Command& command, bool& no_cublas) {
   command.flag("--no-cublas", no_cublas, "without the vendor's library");
+}
+
+/// What the command does: a function that returns nothing or a Status.
+template <class Suite, class Done>
+void runs(app::Command& command, const std::shared_ptr<Suite>& suite, Done (*run)(const Suite&)) {
+  command.run([suite, run]() -> Result<app::ExitCode> {
+    if constexpr (std::is_void_v<Done>) {
+      run(*suite);
+    } else {
+      SUBBYTE_CHECK(run(*suite));
+    }
+    return app::kOk;
+  });
 }
 
 void add_model_suite(app::Program& program) {
@@ -69,10 +83,7 @@ void add_blocks_suite(app::Program& program) {
       "  ./dev gpu-bench blocks");
   sized(command, "--rows", suite->rows, "outputs of the matrix");
   sized(command, "--cols", suite->cols, "its inputs, in 256s", 256);
-  command.run([suite]() -> Result<app::ExitCode> {
-    run_blocks_suite(*suite);
-    return app::kOk;
-  });
+  runs(command, suite, run_blocks_suite);
 }
 
 void add_calls_suite(app::Program& program) {
@@ -83,10 +94,7 @@ void add_calls_suite(app::Program& program) {
   sized(command, "--m", suite->m, "numbers of tokens");
   sized(command, "--rows", suite->rows, "outputs of the matrix");
   sized(command, "--cols", suite->cols, "its inputs, in 128s", 128);
-  command.run([suite]() -> Result<app::ExitCode> {
-    run_calls_suite(*suite);
-    return app::kOk;
-  });
+  runs(command, suite, run_calls_suite);
 }
 
 void add_delta_net_suite(app::Program& program) {
@@ -101,10 +109,7 @@ void add_delta_net_suite(app::Program& program) {
   add_replays(command, suite->replays);
   command.flag("--bf16", suite->bf16, "bf16 activations (default: f16)");
   command.flag("--recurrent", suite->recurrent, "token after token, never in chunks");
-  command.run([suite]() -> Result<app::ExitCode> {
-    run_delta_net_suite(*suite);
-    return app::kOk;
-  });
+  runs(command, suite, run_delta_net_suite);
 }
 
 void add_moe_suite(app::Program& program) {
@@ -120,10 +125,7 @@ void add_moe_suite(app::Program& program) {
   add_replays(command, suite->replays);
   command.flag("--mxfp8", suite->mxfp8, "activations in MXFP8 (W4A8)");
   add_cublas(command, suite->no_cublas);
-  command.run([suite]() -> Result<app::ExitCode> {
-    SUBBYTE_CHECK(run_moe_suite(*suite));
-    return app::kOk;
-  });
+  runs(command, suite, run_moe_suite);
 }
 
 void add_group_suite(app::Program& program) {
@@ -137,10 +139,7 @@ void add_group_suite(app::Program& program) {
   sized(command, "--m", suite->m, "rows of all groups, in 4s", 4, 1 << 20);
   add_replays(command, suite->replays);
   add_cublas(command, suite->no_cublas);
-  command.run([suite]() -> Result<app::ExitCode> {
-    SUBBYTE_CHECK(run_group_suite(*suite));
-    return app::kOk;
-  });
+  runs(command, suite, run_group_suite);
 }
 
 void add_step_suite(app::Program& program) {
@@ -157,10 +156,7 @@ void add_step_suite(app::Program& program) {
   sized(command, "--tokens", suite->tokens, "single tokens of a step", 1, 8);
   sized(command, "--gpus", suite->gpus, "GPUs among which each layer is divided", 1, 8);
   sized(command, "--keys", suite->keys, "keys of each", 1, 40000);
-  command.run([suite]() -> Result<app::ExitCode> {
-    SUBBYTE_CHECK(run_step_suite(*suite));
-    return app::kOk;
-  });
+  runs(command, suite, run_step_suite);
 }
 
 void add_shapes_suite(app::Program& program) {
@@ -178,10 +174,7 @@ void add_shapes_suite(app::Program& program) {
   add_replays(command, suite->replays);
   command.flag("--sweep", suite->sweep, "time all plans, and what the best of them would give");
   add_cublas(command, suite->no_cublas);
-  command.run([suite]() -> Result<app::ExitCode> {
-    SUBBYTE_CHECK(run_shapes_suite(*suite));
-    return app::kOk;
-  });
+  runs(command, suite, run_shapes_suite);
 }
 
 }  // namespace
