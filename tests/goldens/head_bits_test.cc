@@ -14,6 +14,7 @@
 #include "models/model.h"
 #include "support/goldens.h"
 #include "support/temp_dir.h"
+#include "support/tensors_of_file.h"
 #include "support/test_context.h"
 #include "support/test_names.h"
 #include "support/test_tensors.h"
@@ -27,18 +28,6 @@ enum class Head : uint8_t { kOwn, kTied, kTiedAndStored };
 
 std::ostream& operator<<(std::ostream& out, Head head) {
   return out << (head == Head::kOwn ? "own" : head == Head::kTied ? "tied" : "tied and stored");
-}
-
-std::vector<TestTensor> read_tensors(const fs::path& from) {
-  auto source = TensorSource::open(from);
-  EXPECT_TRUE(source.ok()) << source.error().message;
-  std::vector<TestTensor> tensors;
-  for (const auto& [name, tensor] : source->tensors()) {
-    tensors.push_back(
-        {name, tensor.dtype, tensor.shape,
-         std::string(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size())});
-  }
-  return tensors;
 }
 
 TestTensor& find(std::vector<TestTensor>& tensors, std::string_view name) {

@@ -16,6 +16,7 @@
 #include "support/golden_bound.h"
 #include "support/goldens.h"
 #include "support/temp_dir.h"
+#include "support/tensors_of_file.h"
 #include "support/test_context.h"
 #include "support/test_tensors.h"
 
@@ -28,19 +29,6 @@ using testing::golden_folder;
 
 /// Changes one tensor in place.
 using Damage = std::function<void(TestTensor& tensor)>;
-
-/// The tensors of the file `from`, in the order of their names.
-std::vector<TestTensor> read_tensors(const fs::path& from) {
-  auto source = TensorSource::open(from);
-  EXPECT_TRUE(source.ok()) << source.error().message;
-  std::vector<TestTensor> tensors;
-  for (const auto& [name, tensor] : source->tensors()) {
-    tensors.push_back(
-        {name, tensor.dtype, tensor.shape,
-         std::string(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size())});
-  }
-  return tensors;
-}
 
 class SeededFaults : public ::testing::Test {
  protected:

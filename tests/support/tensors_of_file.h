@@ -1,5 +1,6 @@
 #pragma once
-// Tests of what other software gave, which lies in a safetensors file of tests/data.
+// Tensors of files as tests want them: to be changed, and what other software gave, which lies in
+// safetensors files of tests/data.
 
 #include <gtest/gtest.h>
 
@@ -12,8 +13,22 @@
 
 #include "checkpoints/containers/tensor_source.h"
 #include "support/paths.h"
+#include "support/test_tensors.h"
 
 namespace subbyte {
+
+/// The tensors of a model, to be changed, in the order of their names.
+inline std::vector<TestTensor> read_tensors(const std::filesystem::path& from) {
+  auto source = TensorSource::open(from);
+  EXPECT_TRUE(source.ok()) << source.error().message;
+  std::vector<TestTensor> tensors;
+  for (const auto& [name, tensor] : source->tensors()) {
+    tensors.push_back(
+        {name, tensor.dtype, tensor.shape,
+         std::string(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size())});
+  }
+  return tensors;
+}
 
 class TensorsOfFile : public ::testing::Test {
  protected:
