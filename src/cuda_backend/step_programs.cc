@@ -8,6 +8,7 @@
 
 #include "cuda_backend/experts.h"
 #include "kernels/cuda/attention/attend_tokens.h"
+#include "kernels/cuda/exchange/peer_sum.h"
 #include "kernels/cuda/planning.h"
 #include "kernels/cuda/step/step.h"
 
@@ -212,6 +213,22 @@ Status StepPrograms::bind(const Schedule& schedule, const StepPlan& plan, const 
   return cuda_error("cuda.copy", "copy to the GPU", error);
 }
 
+/// No rank has words of the others to read while its own are filled, and none sends some before
+/// all are: a sum before that and one after it, of counters that are zero between programs.
+Result<uint32_t> StepPrograms::begin_rounds(uint32_t rounds) {
+  const cuda::StepRounds::Base base = rounds_.begin_program(rounds);
+  if (!base.fill) return base.round;
+  const cuda::PeerSumCall zeros = {memory_.data(), memory_.data(), 4, Element::kF32};
+  cuda::run_peer_sum(zeros, peers_, stream_);
+  const int64_t begin = cuda::PeerLayout::sums(0, 0, peers_.ranks);
+  const auto bytes = static_cast<std::size_t>(cuda::PeerLayout::bytes(peers_.ranks) - begin);
+  const cudaError_t error =
+      cudaMemsetAsync(peers_.memory[peers_.rank] + begin, *base.fill, bytes, stream_);
+  if (error != cudaSuccess) return cuda_error("cuda.copy", "words of ranks", error);
+  cuda::run_peer_sum(zeros, peers_, stream_);
+  return base.round;
+}
+
 Status StepPrograms::run(const ScheduledProgram& program, std::size_t index, const CudaStep& step) {
   const cuda::StepTags::Base base = tags_.begin_program(program.tags);
   if (base.clears) {
@@ -236,8 +253,7 @@ Status StepPrograms::run(const ScheduledProgram& program, std::size_t index, con
   call.partials = reinterpret_cast<float*>(partials_.data());
   call.arrived_splits = reinterpret_cast<uint32_t*>(memory_.data());
   call.peers = peers_;
-  call.base_round = rounds_;
-  rounds_ += program.exchanges;
+  SUBBYTE_TRY(call.base_round, begin_rounds(program.exchanges));
   call.shared = program.layout.shared();
   return cuda::run_step(call, program.layout.format(), number_, device_, stream_);
 }

@@ -9,6 +9,7 @@
 #include "cuda_backend/device_memory.h"
 #include "cuda_backend/schedule.h"
 #include "cuda_backend/step.h"
+#include "kernels/cuda/exchange/step_rounds.h"
 
 namespace subbyte {
 
@@ -48,6 +49,9 @@ class StepPrograms {
   Status attend(const cuda::StepAttention& attention, int32_t group, const CudaStep& step);
 
  private:
+  /// Numbers of the rounds that a program takes, once the words have room for them.
+  Result<uint32_t> begin_rounds(uint32_t rounds);
+
   struct Table {
     std::size_t operations, weights;  // bytes from the begin of all tables
   };
@@ -59,7 +63,7 @@ class StepPrograms {
   cuda::Stream stream_;
   std::vector<Table> tables_;  // of the schedule that is bound
   cuda::StepTags tags_;
-  uint32_t rounds_ = 0;  // of what ranks have exchanged in programs
+  cuda::StepRounds rounds_;  // of what ranks have exchanged in programs
   // On the GPU: counters of splits, tagged floats, then the tables, as far as they were written.
   CudaBuffer memory_;
   std::vector<std::byte> written_;

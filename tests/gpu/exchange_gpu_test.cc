@@ -217,6 +217,30 @@ TEST_F(GpuExchange, forms_may_take_turns) {
   });
 }
 
+/// Words that few sums have would else be taken for those of 2^32 rounds ago, or of none.
+TEST_F(GpuExchange, rounds_are_counted_anew_after_the_last) {
+  constexpr int kCtas = cuda::PeerLayout::kWordCtas + cuda::PeerLayout::kPartCtas;
+  constexpr int64_t kSmall = 8;
+  constexpr int64_t kLarge = 65536;
+  for (const uint32_t last : {0x7ffffffeU, 0xfffffffeU}) {
+    on_all([&](int rank, cudaStream_t stream) {
+      const cuda::PeerGroup group = memory_->of_rank(rank);
+      const std::vector<uint32_t> rounds(kCtas, last);
+      expect_ok(cudaMemcpy(group.memory[rank], rounds.data(), kCtas * sizeof(uint32_t),
+                           cudaMemcpyHostToDevice));
+      for (const int64_t size : {kSmall, kLarge, kLarge, kLarge, kSmall}) {
+        const DeviceNumbers x(numbers_of(rank, size, Element::kF32), Element::kF32);
+        meet();
+        if (rank > 0) meet();  // the first one waits for what the others have not sent
+        cuda::run_peer_sum({x.data(), x.data(), size, Element::kF32}, group, stream);
+        if (rank == 0) meet();
+        expect_ok(cudaStreamSynchronize(stream));
+        EXPECT_EQ(x.read(), sums(size, Element::kF32)) << last << " " << size << " rank " << rank;
+      }
+    });
+  }
+}
+
 TEST_F(GpuExchange, a_rank_that_does_not_come_is_lost_after_some_seconds) {
   on_all([&](int rank, cudaStream_t stream) {
     if (rank == 1) return;

@@ -32,8 +32,9 @@ __global__ void __launch_bounds__(kWordThreads)
   const WordExchange<kRanks> exchange{group, cta, rounds.next()};
   const int64_t first = int64_t{cta} * a.words_of_cta;
   const int count = static_cast<int>(min(int64_t{a.words_of_cta}, a.words - first));
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kWordThreads) {
-    exchange.send(i, a.x[first + i]);
+  const int sent = exchange.renews() ? PeerLayout::kCtaWords : count;
+  for (int i = static_cast<int>(threadIdx.x); i < sent; i += kWordThreads) {
+    exchange.send(i, i < count ? a.x[first + i] : Numbers8{});
   }
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kWordThreads) {
     Numbers8 numbers[kRanks];

@@ -13,7 +13,7 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kRowWords = 4;  // of a thread
 constexpr int kMaxCols = 4 * kRowWords * kThreads;
-static_assert(kRowWords * kThreads <= PeerLayout::kCtaWords);
+static_assert(kRowWords * kThreads == PeerLayout::kCtaWords);
 
 /// Four columns of a row.
 struct Columns4 {
@@ -38,9 +38,13 @@ __device__ void add_row(const AddNormCall& a, const PeerGroup& group, PeerRounds
 #pragma unroll
   for (int word = 0; word < kRowWords; ++word) {
     const Columns4 cols(word, a.cols);
-    if (!cols.is_there) continue;
-    own[word] = *reinterpret_cast<const Numbers8*>(static_cast<const uint16_t*>(a.delta) + begin +
-                                                   cols.first);
+    own[word] = {};
+    if (cols.is_there) {
+      own[word] = *reinterpret_cast<const Numbers8*>(static_cast<const uint16_t*>(a.delta) + begin +
+                                                     cols.first);
+    } else if (!exchange.renews()) {
+      continue;
+    }
     exchange.send(word * kThreads + static_cast<int>(threadIdx.x), own[word]);
   }
   const float scale = a.scale != nullptr ? *a.scale : 1.0f;

@@ -83,6 +83,10 @@ struct WordExchange {
   int cta;
   uint32_t round;
 
+  /// Says that all words of the CTA are to be sent, with numbers or without: in two rounds of 2^31,
+  /// so that no word is as old as that where its round has come again.
+  __device__ bool renews() const { return (round & 0x7ffffffe) == 0; }
+
   /// Sends a word to all others.
   __device__ void send(int word, const Numbers8& numbers) const {
 #pragma unroll
