@@ -88,16 +88,17 @@ Result<int> step_kernel_tokens() {
                fmt::format("SUBBYTE_STEP_TOKENS must be 0 to 8, found {}", quote(value))};
 }
 
-/// --gpu-layers; -1: all.
+/// --gpu-layers, as DeviceOptions has it.
 Result<int> gpu_layers(const Invocation& invocation) {
   const std::string& value = invocation.gpu_layers;
   if (value == "all" || value == "-1") return -1;
+  if (value == "auto") return kGpuLayersThatFit;
   int layers = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), layers);
   if (error == std::errc() && end == value.data() + value.size() && layers >= 0) return layers;
-  return Error{
-      "usage.value",
-      fmt::format("--gpu-layers: expected a number of layers or all, found {}", quote(value))};
+  return Error{"usage.value",
+               fmt::format("--gpu-layers: expected a number of layers, all or auto, found {}",
+                           quote(value))};
 }
 
 /// The machine, whose steps are told as SUBBYTE_PRINT_PLAN says.
@@ -297,7 +298,7 @@ Result<std::unique_ptr<Backend>> host_backend(const Invocation& invocation) {
 Result<ReadyModel> open(const Invocation& invocation, const std::string& name) {
   SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));
   // Choices are said, but that of the CPU where nobody asked and there is nothing else.
-  const bool asked = invocation.device.has_value() || device.gpu_layers > 0;
+  const bool asked = invocation.device.has_value() || device.gpu_layers != -1;
   const auto say = [&invocation, asked](const std::string& choice) {
     if (!asked && !has_gpu()) return;
     Progress(invocation, {}).clear();

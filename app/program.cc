@@ -78,9 +78,9 @@ void declare_division(Program& program, Invocation& invocation) {
   program
       .share(Shares::kModel, "--gpu-layers", invocation.gpu_layers,
              "layers on the GPU, the last ones, of which lm_head is one; those before are the "
-             "CPU's")
+             "CPU's; auto: all, or as many as its memory has room for")
       .value("N")
-      .such_as({"all", "0"})
+      .such_as({"all", "auto", "0"})
       .shows_default();
 }
 

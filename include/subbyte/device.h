@@ -49,9 +49,11 @@ struct DeviceOptions {
   /// other: as many GPUs from that of `device` on, or groups of the CPU's threads.
   int pipeline_parallel_size = 1;
   /// Layers on the GPU, the last ones, of which lm_head is one; those before are the CPU's. -1:
-  /// all, wherever `device` says.
+  /// all, wherever `device` says; kGpuLayersThatFit: all, or as many as its memory has room for.
   int gpu_layers = -1;
 };
+
+inline constexpr int kGpuLayersThatFit = -2;
 
 /// A machine that DeviceOptions::device may name.
 struct DeviceInfo {

@@ -20,6 +20,11 @@ Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, const Au
   return device.make(gpu);
 }
 
+/// The CPU with a GPU that has the layers that fit.
+Result<std::unique_ptr<Backend>> make_both(const DeviceOptions& options, const AutoDevice& device) {
+  return options.device == "auto" ? make_gpu(options, device) : device.make(options);
+}
+
 Result<std::unique_ptr<Backend>> make_cpu(DeviceOptions options, const AutoDevice& device,
                                           const Error& reason) {
   tell(device, "takes the CPU: " + reason.message);
@@ -40,8 +45,10 @@ AutoDevice with_wide_activations(AutoDevice device) {
   return device;
 }
 
-Result<std::unique_ptr<Backend>> choose_machine(const DeviceOptions& options,
+Result<std::unique_ptr<Backend>> choose_machine(const DeviceOptions& given,
                                                 const AutoDevice& device) {
+  DeviceOptions options = given;
+  if (given.gpu_layers == kGpuLayersThatFit) options.gpu_layers = -1;  // until not all of them fit
   if (options.device != "auto") return device.make(options);
   auto gpu = make_gpu(options, device);
   if (gpu.ok()) return gpu;
@@ -60,7 +67,14 @@ bool is_refusal_of_gpu(const Error& error) {
 Status load_on_machine(const DeviceOptions& options, const AutoDevice& device,
                        std::unique_ptr<Backend>& machine, const std::function<Status()>& load) {
   Status loaded = load();
-  if (options.device != "auto" || machine->memory() == nullptr) return loaded;
+  if (machine->memory() == nullptr) return loaded;
+  const bool may_be_less = options.gpu_layers == kGpuLayersThatFit;
+  if (!loaded.ok() && may_be_less && loaded.error().code == "memory.device") {
+    machine.reset();  // which has the GPU
+    SUBBYTE_TRY(machine, make_both(options, device));
+    loaded = load();
+  }
+  if (options.device != "auto") return loaded;
   if (loaded.ok()) {
     tell(device, "takes " + machine->description());
     return loaded;

@@ -49,20 +49,22 @@ class Machines {
     device_.on_choice = [this](const std::string& choice) { said_.push_back(choice); };
     device_.make = [this, asked,
                     code](const DeviceOptions& options) -> Result<std::unique_ptr<Backend>> {
-      made_.emplace_back(options.device);
+      const bool is_part = options.gpu_layers == kGpuLayersThatFit;
+      made_.push_back(options.device + (is_part ? ", what fits" : ""));
       DeviceOptions cpu = options;
       cpu.device = "cpu";
       cpu.num_threads = 2;
+      cpu.gpu_layers = -1;
       auto backend = make_backend(cpu);
-      if (!backend.ok() || options.device == "cpu") return backend;
+      if (!backend.ok() || options.device == "cpu" || is_part) return backend;
       return std::unique_ptr<Backend>(std::make_unique<RefusingGpu>(
           std::move(backend).value(), asked, Error(code, "the GPU says no")));
     };
   }
 
   /// Loads the model and makes a cache, on the machine of that name.
-  Status load(std::string_view device) {
-    const DeviceOptions options = {.device = std::string(device)};
+  Status load(std::string_view device, int gpu_layers = -1) {
+    const DeviceOptions options = {.device = std::string(device), .gpu_layers = gpu_layers};
     SUBBYTE_TRY(machine_, choose_machine(options, device_));
     return load_on_machine(options, device_, machine_, [this]() -> Status {
       const auto path = std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens/qwen3-moe-bf16";
@@ -97,6 +99,20 @@ class Machines {
 };
 
 using Texts = std::vector<std::string>;
+
+TEST(AutoDevice, gives_a_gpu_what_fits_where_not_all_layers_do) {
+  for (const char* const device : {"auto", "cuda:3"}) {
+    Machines large;
+    ASSERT_TRUE(large.load(device, kGpuLayersThatFit).ok());
+    EXPECT_EQ(large.made(), (Texts{"cuda:3"}));
+    Machines small(Asked::kRoom, "memory.device");
+    ASSERT_TRUE(small.load(device, kGpuLayersThatFit).ok());
+    EXPECT_EQ(small.made(), (Texts{"cuda:3", "cuda:3, what fits"}));
+    EXPECT_TRUE(small.step().ok());
+  }
+  Machines other(Asked::kCacheType, "kv.unsupported");
+  EXPECT_EQ(other.load("cuda:3", kGpuLayersThatFit).error().code, "kv.unsupported");
+}
 
 TEST(AutoDevice, takes_the_cpu_and_says_one_line_wherever_the_gpu_refuses) {
   for (const Refusal& refusal : kRefusals) {

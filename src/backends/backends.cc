@@ -34,7 +34,7 @@ std::optional<int> gpu_index(std::string_view device) {
 Result<std::unique_ptr<Backend>> make_cpu(const DeviceOptions& options) {
   SUBBYTE_CHECK(check_ranks(options));
   SUBBYTE_CHECK(check_stages(options));
-  if (options.gpu_layers > 0) {
+  if (divides_layers(options)) {
     return Error{"device.stages",
                  "layers on a GPU (--gpu-layers), and the device is the CPU alone"};
   }
@@ -61,7 +61,7 @@ Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int inde
                            .batch_invariant = options.batch_invariant,
                            .step_kernel_tokens = options.step_kernel_tokens,
                            .step_graphs = options.step_graphs};
-  if (options.gpu_layers > 0) {
+  if (divides_layers(options)) {
     SUBBYTE_TRY(const ExecutionOptions cpu, cpu_options(options));
     return make_cpu_and_gpu(cpu, own, options.gpu_layers);
   }

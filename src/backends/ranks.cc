@@ -1,53 +1,34 @@
 #include "backends/ranks.h"
 
-#include <algorithm>
 #include <memory>
-#include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
+#include "backends/members.h"
 #include "backends/processes.h"
 #include "base/thread_pool.h"
 #include "cpu_backend/cpu_backend.h"
-#include "exchange/mpi_exchange.h"
 #include "parallel/group_backend.h"
 #include "parallel/process_backend.h"
-#include "parallel/shares.h"
 
 namespace subbyte {
 namespace {
 
-constexpr int kMaxRanks = 64;
-
-Error refuse(const std::string& message) {
-  return {"device.ranks", "tensor parallelism: " + message};
-}
-
-std::vector<std::unique_ptr<Backend>> alone(std::unique_ptr<Backend> backend) {
-  std::vector<std::unique_ptr<Backend>> one;
-  one.push_back(std::move(backend));
-  return one;
-}
+constexpr MemberWords kRanks = {"device.ranks", "tensor parallelism", "ranks"};
 
 /// The rank of this process.
 Result<std::unique_ptr<Backend>> make_cpu_process(const ExecutionOptions& options) {
-  SUBBYTE_TRY(std::unique_ptr<Exchange> made, make_mpi_exchange());
-  const std::shared_ptr<Exchange> exchange = std::move(made);
-  SUBBYTE_TRY(auto backend, make_cpu_backend(options, exchange));
-  SUBBYTE_TRY(auto group,
-              make_group_backend(alone(std::move(backend)), {exchange->rank(), exchange->size()},
-                                 std::make_shared<ThreadPool>(options.num_threads)));
-  return std::unique_ptr<Backend>(
-      std::make_unique<ProcessBackend>(std::move(group), exchange, ProcessBackend::Reads::kAtOnce));
+  const auto make = [&](const std::shared_ptr<Exchange>& exchange,
+                        std::shared_ptr<Executor> host) -> Result<std::unique_ptr<Backend>> {
+    std::vector<std::unique_ptr<Backend>> alone(1);
+    SUBBYTE_TRY(alone.front(), make_cpu_backend(options, exchange));
+    return make_group_backend(std::move(alone), {exchange->rank(), exchange->size()},
+                              std::move(host));
+  };
+  return make_process(options, ProcessBackend::Reads::kAtOnce, make);
 }
 
 }  // namespace
-
-std::optional<MpiPlace> processes() {
-  const std::optional<MpiPlace> place = find_mpi_place();
-  return place && place->size > 1 ? place : std::nullopt;
-}
 
 int num_processes() {
   const auto place = processes();
@@ -76,44 +57,18 @@ Status follow(Backend& backend) {
 }
 
 Status check_ranks(const DeviceOptions& options) {
-  const int ranks = options.tensor_parallel_size;
-  if (ranks < 1 || ranks > kMaxRanks) {
-    return refuse("expected 1 to " + std::to_string(kMaxRanks) + " ranks, found " +
-                  std::to_string(ranks));
-  }
-  if (ranks == 1) return {};
-  if (const auto place = processes()) {
-    if (options.device.starts_with("cuda")) {
-      return refuse(
-          "GPUs are ranks of one process, started without mpirun; processes are with --device cpu");
-    }
-    if (place->size == ranks) return {};
-    return refuse("mpirun has started " + std::to_string(place->size) + " ranks, and " +
-                  std::to_string(ranks) + " are asked for");
-  }
-  if (options.pin_threads) {
-    return refuse(
-        "threads of several ranks in one process are not pinned: leave pinning (--pin, "
-        "SUBBYTE_PIN=1) out");
-  }
-  if (options.threads != nullptr) return refuse("ranks have threads of their own");
-  return {};
+  return check_members(options, options.tensor_parallel_size, kRanks);
 }
 
 Result<std::unique_ptr<Backend>> make_cpu_ranks(const ExecutionOptions& options, int ranks) {
-  SUBBYTE_CHECK(check_num_threads(options.num_threads));
   if (processes()) return make_cpu_process(options);
-  const auto host = std::make_shared<ThreadPool>(options.num_threads);
   std::vector<std::unique_ptr<Exchange>> exchanges = make_thread_exchanges(ranks);
-  std::vector<std::unique_ptr<Backend>> backends;
-  for (int rank = 0; rank < ranks; ++rank) {
-    ExecutionOptions own = options;
-    own.num_threads =
-        static_cast<int>(std::max<int64_t>(1, share_of(host->size(), rank, ranks).count));
-    SUBBYTE_TRY(auto backend, make_cpu_backend(own, std::move(exchanges[rank])));
-    backends.push_back(std::move(backend));
-  }
-  return make_group_backend(std::move(backends), {.size = ranks}, host);
+  const auto make = [&](int rank, const ExecutionOptions& own) {
+    return make_cpu_backend(own, std::move(exchanges[rank]));
+  };
+  SUBBYTE_TRY(auto backends, divide_threads(options, ranks, make));
+  return make_group_backend(std::move(backends), {.size = ranks},
+                            std::make_shared<ThreadPool>(options.num_threads));
 }
 
 Result<std::unique_ptr<Backend>> make_gpu_ranks(const CudaOptions& options, int ranks) {

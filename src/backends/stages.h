@@ -11,7 +11,10 @@
 
 namespace subbyte {
 
-/// Code device.stages: numbers out of range, or options that stages do not have.
+/// Says whether some layers, and not all, are to be on a GPU.
+bool divides_layers(const DeviceOptions& options);
+
+/// Code device.stages (members.h), also for numbers of layers out of range.
 Status check_stages(const DeviceOptions& options);
 
 /// The threads of `options` are divided among so many stages; each has one at least. Under mpirun
@@ -22,8 +25,8 @@ Result<std::unique_ptr<Backend>> make_cpu_stages(const ExecutionOptions& options
 /// those of make_cuda_backend.
 Result<std::unique_ptr<Backend>> make_gpu_stages(const CudaOptions& options, int stages);
 
-/// The last `gpu_layers` layers on a GPU, the head among them, and those before on the CPU. Codes:
-/// those of make_cpu_backend and make_cuda_backend.
+/// The last `gpu_layers` layers on a GPU (DeviceOptions), the head among them, and those before on
+/// the CPU. Codes: those of make_cpu_backend and make_cuda_backend.
 Result<std::unique_ptr<Backend>> make_cpu_and_gpu(const ExecutionOptions& cpu,
                                                   const CudaOptions& gpu, int gpu_layers);
 

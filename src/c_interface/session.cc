@@ -72,7 +72,7 @@ Status open(const char* model, const subbyte_session_options* from, subbyte_sess
   if (o.pipeline_parallel_size != 0) {
     options.device.pipeline_parallel_size = o.pipeline_parallel_size;
   }
-  if (o.gpu_layers > 0) options.device.gpu_layers = o.gpu_layers;
+  if (o.gpu_layers != 0) options.device.gpu_layers = o.gpu_layers;
   SUBBYTE_TRY(options.cache_type, read_cache_type(o.cache_type));
   options.context = o.context;
   options.cache_positions = o.cache_positions;

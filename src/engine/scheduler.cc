@@ -191,12 +191,13 @@ bool Scheduler::reserve(Sample& sample, int64_t tokens) {
 
 /// Says whether the next step can have a part of it, and prepares it for that.
 bool Scheduler::takes_part(Sample& sample, bool is_ahead) {
-  if (is_led(sample)) return false;
+  if (is_led(sample) || (sample.on_its_way > 0 && backend_.steps_at_once() > 1)) return false;
   const int64_t length = std::ssize(sample.generation.tokens());
   // Who computes the prefix is done, or gone; or all angles are others from here on.
   if (sample.num_awaited > 0 || pool_.is_long(length) != sample.kind.is_long) begin(sample);
   if (sample.num_awaited > 0) return false;
-  return sample.generation.tokens_left() > 0 || (is_ahead && sample.generation.can_go_ahead());
+  const bool follows = is_ahead && backend_.steps_at_once() == 1;
+  return sample.generation.tokens_left() > 0 || (follows && sample.generation.can_go_ahead());
 }
 
 /// Tokens that a sample can have in a step, of which so many may be scored.
@@ -237,8 +238,16 @@ std::vector<Scheduler::Share> Scheduler::shares(bool is_ahead) {
     shares.push_back({sample, most, is_prompt ? 0 : most, is_prompt});
   }
   std::ranges::sort(shares, {}, [](const Share& share) { return share.sample->place; });
+  leave_to_others(shares, num_answering);
   give_tokens(shares, num_answering);
   return shares;
+}
+
+/// Of those that answer each of several steps at once has as many.
+void Scheduler::leave_to_others(std::vector<Share>& shares, int64_t num_answering) const {
+  const int64_t steps = backend_.steps_at_once();
+  int64_t left = (num_answering + steps - 1) / steps;
+  std::erase_if(shares, [&](const Share& share) { return !share.is_prompt && left-- <= 0; });
 }
 
 /// Tokens that prompts may have beside so many that answer, of which some may have no part in the
@@ -341,11 +350,24 @@ Status Scheduler::enqueue_steps() {
     lacks_room_ = false;
     SUBBYTE_CHECK(push(std::move(step)));
   }
+  if (backend_.steps_at_once() > 1) return enqueue_steps_beside();
   // Who lacks pages gets them from others when nothing is on its way.
   if (!steps_.has_room() || lacks_room_) return {};
   admit();
   Step ahead = next_step(true);
   return ahead.parts.empty() ? Status() : push(std::move(ahead));
+}
+
+/// Steps of those that are in none. Who lacks pages gets them from others when nothing is on its
+/// way.
+Status Scheduler::enqueue_steps_beside() {
+  while (steps_.has_room_beside() && !lacks_room_) {
+    admit();
+    Step beside = next_step(true);
+    if (beside.parts.empty()) return {};
+    SUBBYTE_CHECK(push(std::move(beside)));
+  }
+  return {};
 }
 
 /// How likely the tokens after those of the part are, as far as they are of the prompt. The rows of

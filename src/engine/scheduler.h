@@ -21,6 +21,9 @@
 // in steps until they end; samples of a request are such.
 // In batch-invariant mode each sample has the tokens of a run alone, bit for bit.
 //
+// Where the machine computes several steps at once, as each of its stages has one, those that
+// answer are divided among them, and a sample is in one of them. What follows is of other machines.
+//
 // Where the machine takes a second step before the first is finished, and the tokens of that one
 // follow from the first alone, it has it (engine/step_queue.h): tokens are the same, and who comes
 // meanwhile waits a step longer. A sample whose next token needs the host is left out. What is
@@ -251,6 +254,7 @@ class Scheduler {
   int64_t num_awaiting() const;
 
   Status enqueue_steps();
+  Status enqueue_steps_beside();
   Status push(Step step);
   double now() const;
   void measure(const Step& done, double asked);
@@ -259,6 +263,7 @@ class Scheduler {
   int64_t most_tokens(const Sample& sample, int64_t rows_left) const;
   std::vector<Share> shares(bool is_ahead);
   int64_t most_prompt_tokens(std::span<Share* const> prompts, int64_t num_answering);
+  void leave_to_others(std::vector<Share>& shares, int64_t num_answering) const;
   void give_tokens(std::vector<Share>& shares, int64_t num_answering);
   Part next_part(Sample& sample, int64_t tokens);
   bool make_room(const Sequence& sequence, int64_t tokens, int64_t spare = 0);

@@ -1,6 +1,7 @@
 #pragma once
 // Steps of a model on their way: one, or two on a machine that takes the second before the first is
-// waited for (Backend::steps_in_flight()), so that it has work while the host looks at tokens.
+// waited for (Backend::steps_in_flight()), so that it has work while the host looks at tokens; or
+// several of different sequences (Backend::steps_at_once()).
 //
 //   host      push 1   push 2   pop 1    push 3   pop 2 ...
 //   machine     | step 1 ........ | step 2 ........ | step 3 ...
@@ -25,6 +26,8 @@ class StepQueue {
 
   bool empty() const { return steps_.empty(); }
   bool has_room() const { return std::ssize(steps_) < backend_.steps_in_flight(); }
+  /// The same for a step of sequences that no other one has.
+  bool has_room_beside() const { return std::ssize(steps_) < backend_.steps_at_once(); }
   /// Parts of the step that was pushed last.
   const std::vector<Part>& last() const { return steps_.back(); }
 

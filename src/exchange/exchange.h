@@ -22,8 +22,9 @@
 
 namespace subbyte {
 
-/// One thread at a time uses an exchange. Codes of all calls: exchange.lost; exchange.mismatch
-/// where ranks that can tell have called something else, or with another size.
+/// One thread at a time uses an exchange, but for send() and receive(), which may be another one's.
+/// Codes of all calls: exchange.lost; exchange.mismatch where ranks that can tell have called
+/// something else, or with another size.
 class Exchange {
  public:
   virtual ~Exchange() = default;

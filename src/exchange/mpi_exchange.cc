@@ -17,6 +17,7 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -132,6 +133,14 @@ class MpiExchange : public Exchange {
   }
 
   void leave(std::string_view why) override {
+    const std::lock_guard lock(mutex_);
+    leave_group(why);
+  }
+
+ private:
+  Error lost() const { return {"exchange.lost", lost_}; }
+
+  void leave_group(std::string_view why) {
     if (!lost_.empty()) return;
     lost_ = "rank " + std::to_string(place_.rank) + " of " + std::to_string(place_.size) + ": " +
             std::string(why);
@@ -148,9 +157,6 @@ class MpiExchange : public Exchange {
       for (Handle& request : requests) mpi_.test(&request, &done, nullptr);
     }
   }
-
- private:
-  Error lost() const { return {"exchange.lost", lost_}; }
 
   /// Calls f(begin, size) for pieces that MPI's calls take.
   template <class F>
@@ -225,9 +231,10 @@ class MpiExchange : public Exchange {
     });
   }
 
-  /// Begins a call and waits for its end, or for a rank that leaves.
+  /// Begins a call and waits for its end, or for a rank that leaves. One thread at a time is in MPI.
   template <class Begin>
   Status call(Begin begin) {
+    std::unique_lock lock(mutex_);
     if (!lost_.empty()) return lost();
     Handle request = nullptr;
     SUBBYTE_CHECK(check(begin(&request)));
@@ -235,12 +242,15 @@ class MpiExchange : public Exchange {
     for (int done = 0;;) {
       SUBBYTE_CHECK(check(mpi_.test(&request, &done, nullptr)));
       if (done != 0) return {};
+      if (!lost_.empty()) return lost();
       SUBBYTE_CHECK(check(mpi_.test(&reason_request_, &done, nullptr)));
       if (done != 0) {
         lost_ = reason_.data();
         return lost();
       }
+      lock.unlock();
       patience.wait();
+      lock.lock();
     }
   }
 
@@ -249,12 +259,13 @@ class MpiExchange : public Exchange {
     std::array<char, 256> text = {};  // MPI_MAX_ERROR_STRING
     int length = 0;
     mpi_.error_string(error, text.data(), &length);
-    leave(std::string("MPI: ") + text.data());
+    leave_group(std::string("MPI: ") + text.data());
     return lost();
   }
 
   const MpiLibrary& mpi_;
   const MpiPlace place_;
+  std::mutex mutex_;
   std::string lost_;  // why; empty: all are there
   Reason reason_ = {};
   Reason sent_ = {};  // stays until MPI has it

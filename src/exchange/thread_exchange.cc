@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -53,7 +52,10 @@ struct Slot {
 /// left.
 struct alignas(64) Member {
   Gate gate;
+  Gate mail;  // how often some came for it, or a rank has left; set with the mutex
   std::array<Slot, 2> slots{};
+
+  void tell_of_mail() { mail.set(mail.value.load() + 1); }
 };
 
 /// What all ranks share.
@@ -68,7 +70,6 @@ struct Group {
 
   std::vector<Member> members;
   std::vector<Mail> mail;  // [from][to], what was sent and not received; guarded by the mutex
-  std::condition_variable has_mail;  // or a rank has left
   const microseconds spin;
   const std::atomic<bool> stays_awake{false};
   std::mutex mutex;
@@ -81,8 +82,8 @@ struct Group {
         reason = "rank " + std::to_string(rank) + " of " + std::to_string(members.size()) + ": " +
                  std::string(why);
       }
+      for (Member& member : members) member.tell_of_mail();
     }
-    has_mail.notify_all();
     Gate& gate = members[rank].gate;
     gate.set(gate.value.load() | 1);
   }
@@ -150,25 +151,15 @@ class ThreadExchange : public Exchange {
   }
 
   Status send(std::span<const std::byte> bytes, int to) override {
-    {
-      const std::lock_guard lock(group_->mutex);
-      if (!group_->reason.empty()) return Error{"exchange.lost", group_->reason};
-      group_->mail_of(rank_, to).emplace_back(bytes.begin(), bytes.end());
-    }
-    group_->has_mail.notify_all();
+    const std::lock_guard lock(group_->mutex);
+    if (!group_->reason.empty()) return Error{"exchange.lost", group_->reason};
+    group_->mail_of(rank_, to).emplace_back(bytes.begin(), bytes.end());
+    group_->members[to].tell_of_mail();
     return {};
   }
 
   Status receive(std::span<std::byte> bytes, int from) override {
-    std::vector<std::byte> found;
-    {
-      std::unique_lock lock(group_->mutex);
-      Group::Mail& mail = group_->mail_of(from, rank_);
-      group_->has_mail.wait(lock, [&] { return !mail.empty() || !group_->reason.empty(); });
-      if (!group_->reason.empty()) return Error{"exchange.lost", group_->reason};
-      found = std::move(mail.front());
-      mail.pop_front();
-    }
+    SUBBYTE_TRY(const std::vector<std::byte> found, next_mail(from));
     if (found.size() != bytes.size()) {
       return mismatch("expects " + std::to_string(bytes.size()) + " bytes of rank " +
                       std::to_string(from) + ", which has sent " + std::to_string(found.size()));
@@ -183,6 +174,24 @@ class ThreadExchange : public Exchange {
 
  private:
   Slot& slot(int rank) { return group_->members[rank].slots[round_ % 2]; }
+
+  /// Waits for what that rank sends next.
+  Result<std::vector<std::byte>> next_mail(int from) {
+    Gate& gate = group_->members[rank_].mail;
+    for (uint32_t seen = gate.value.load();;) {
+      {
+        const std::lock_guard lock(group_->mutex);
+        Group::Mail& mail = group_->mail_of(from, rank_);
+        if (!group_->reason.empty()) return Error{"exchange.lost", group_->reason};
+        if (!mail.empty()) {
+          std::vector<std::byte> found = std::move(mail.front());
+          mail.pop_front();
+          return found;
+        }
+      }
+      seen = gate.wait(seen, group_->spin, group_->stays_awake);
+    }
+  }
 
   /// Shows `content` to the others, and waits for theirs.
   Status round(Call call, std::size_t bytes, std::span<const std::byte> content, int from = 0) {

@@ -33,19 +33,17 @@ Result<MatrixShape> shape_of(const TensorSpec& spec, const ModuleInfo& info, int
 
 /// Both sides of a matrix with LatentHeads, which lie in the memory of the host until they are
 /// there.
-Status add_latent(MemoryNeed& need, const FoundTensor& tensor, const MachineMemory& memory) {
+Result<int64_t> latent_bytes(const FoundTensor& tensor, const MatrixBytes& matrix_bytes) {
   int64_t both = 0;
   for (const LatentShape& side :
        {latent_keys_shape(tensor.spec), latent_values_shape(tensor.spec)}) {
     SUBBYTE_TRY(const int64_t bytes,
-                memory.matrix_bytes({.format = latent_format(tensor.infos.front().format, false),
-                                     .rows = side.rows,
-                                     .cols = side.cols}));
+                matrix_bytes({.format = latent_format(tensor.infos.front().format, false),
+                              .rows = side.rows,
+                              .cols = side.cols}));
     both += bytes;
   }
-  need.weights += both;
-  need.staging = std::max(need.staging, both);
-  return {};
+  return both;
 }
 
 }  // namespace
@@ -75,32 +73,44 @@ int64_t positions_within(LoadOptions options, const CacheLayout& layout, int64_t
   return most * kPagePositions;
 }
 
-Result<MemoryNeed> memory_need(std::span<const FoundTensor> tensors, const StepPlan& plan,
-                               const LoadOptions& options, const MachineMemory& memory) {
-  MemoryNeed need;
+Result<WeightNeed> weight_need(std::span<const FoundTensor> tensors, int head_bits,
+                               const MatrixBytes& matrix_bytes) {
+  WeightNeed need;
   for (const FoundTensor& tensor : tensors) {
     if (!tensor.spec.tied_to.empty()) continue;  // not loaded, though a file may have it
     if (tensor.spec.is_far) continue;            // in the memory of the host
     for (std::size_t i = 0; i < tensor.infos.size(); ++i) {
+      int64_t& sum = need.bytes[tensor.spec.name];
       if (tensor.spec.latent.count > 0) {
-        SUBBYTE_CHECK(add_latent(need, tensor, memory));
+        SUBBYTE_TRY(sum, latent_bytes(tensor, matrix_bytes));
+        need.staging = std::max(need.staging, sum);
         continue;
       }
-      SUBBYTE_TRY(const MatrixShape shape,
-                  shape_of(tensor.spec, tensor.infos[i], options.head_bits));
-      const auto bytes = memory.matrix_bytes(shape);
+      SUBBYTE_TRY(const MatrixShape shape, shape_of(tensor.spec, tensor.infos[i], head_bits));
+      const auto bytes = matrix_bytes(shape);
       if (!bytes.ok()) {
         return Error{bytes.error().code,
                      fmt::format("{}: {}", quote_name(tensor.file.matrices[i].module),
                                  bytes.error().message)};
       }
-      need.weights += *bytes;
+      sum += *bytes;
       // Floats are used where they lie, unless codes become them (factors of inputs).
       if (is_dense(shape.format) && is_dense(tensor.infos[i]) && !shape.is_of_moe) continue;
       // Experts are packed one after the other.
       const int64_t at_once = shape.experts > 1 ? *bytes / shape.experts : kMaxJoined * *bytes;
       need.staging = std::max(need.staging, at_once);
     }
+  }
+  return need;
+}
+
+MemoryNeed memory_need(std::span<const FoundTensor> tensors, const WeightNeed& weights,
+                       const StepPlan& plan, const LoadOptions& options,
+                       const MachineMemory& memory) {
+  MemoryNeed need = {.staging = weights.staging};
+  for (const auto& [name, bytes] : weights.bytes) need.weights += bytes;
+  for (const FoundTensor& tensor : tensors) {
+    if (!tensor.spec.tied_to.empty() || tensor.spec.is_far) continue;
     for (const FileVector& vector : tensor.file.vectors) {
       need.weights += memory.vector_bytes(elements_of(vector.shape));
     }

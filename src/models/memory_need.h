@@ -1,6 +1,7 @@
 #pragma once
 // What a model takes of the memory of a machine, from config.json and the headers of its files.
 
+#include <functional>
 #include <span>
 
 #include "models/checkpoint_names.h"
@@ -16,10 +17,28 @@ CacheSize cache_size(const LoadOptions& options, const CacheLayout& layout);
 /// 0: not even that of a page is.
 int64_t positions_within(LoadOptions options, const CacheLayout& layout, int64_t bytes);
 
-/// An upper bound: matrices that are joined may take a little less. `plan`: of the model, without
-/// its weights. Codes: those of MachineMemory::matrix_bytes (naming the module) and head_format.
-Result<MemoryNeed> memory_need(std::span<const FoundTensor> tensors, const StepPlan& plan,
-                               const LoadOptions& options, const MachineMemory& memory);
+/// Bytes that a matrix takes on a machine, as MachineMemory::matrix_bytes() has it.
+using MatrixBytes = std::function<Result<int64_t>(const MatrixShape& shape)>;
+
+inline MatrixBytes form_of(const MachineMemory& memory) {
+  return [&memory](const MatrixShape& shape) { return memory.matrix_bytes(shape); };
+}
+
+/// The need of the matrices of a model.
+struct WeightNeed {
+  WeightBytes bytes;    // of each tensor that the machine holds
+  int64_t staging = 0;  // MemoryNeed
+};
+
+/// The one count of all that divides a model or plans it. An upper bound: matrices that are joined
+/// may take a little less. Codes: those of `matrix_bytes` (naming the module) and head_format.
+Result<WeightNeed> weight_need(std::span<const FoundTensor> tensors, int head_bits,
+                               const MatrixBytes& matrix_bytes);
+
+/// The need of a machine that has these. `plan`: of the model, without its weights.
+MemoryNeed memory_need(std::span<const FoundTensor> tensors, const WeightNeed& weights,
+                       const StepPlan& plan, const LoadOptions& options,
+                       const MachineMemory& memory);
 /// The same of a machine with memory of its own, from the files. Codes: those of load_model.
 Result<MemoryNeed> memory_need(const ModelFiles& files, Backend& backend,
                                const LoadOptions& options);

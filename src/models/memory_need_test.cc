@@ -54,9 +54,9 @@ Counted count(const std::string& golden, const LoadOptions& options) {
   const CheckpointNames names = *CheckpointNames::find(tensors, family.experts);
   const auto found = find_tensors(context, names, counted.config);
   EXPECT_TRUE(found.ok()) << found.error().message;
-  auto need = memory_need(*found, *plan_of(counted.config), options, counted.memory);
-  EXPECT_TRUE(need.ok()) << need.error().message;
-  counted.need = *need;
+  const auto weights = weight_need(*found, options.head_bits, form_of(counted.memory));
+  EXPECT_TRUE(weights.ok()) << weights.error().message;
+  counted.need = memory_need(*found, *weights, *plan_of(counted.config), options, counted.memory);
   return counted;
 }
 
@@ -146,7 +146,7 @@ TEST(MemoryNeed, what_becomes_floats_when_it_is_read_is_staged) {
   const auto staging = [&] {
     tensor.infos = {info};
     const CountingMemory memory;
-    return memory_need({&tensor, 1}, StepPlan{}, {}, memory)->staging;
+    return weight_need({&tensor, 1}, 16, form_of(memory))->staging;
   };
   EXPECT_EQ(staging(), 0);  // used where it lies
   info.scales = &scales;    // with factors of inputs

@@ -192,8 +192,9 @@ Result<KvPool> Model::make_kv_pool(Backend& backend, Element type, const CacheSi
   return backend.make_kv_pool(plan().cache, type, size);
 }
 
-Result<StepPlan> plan_of(const ModelConfig& config, const LoadFacts& facts) {
-  StepRecorder step(config, facts);
+Result<StepPlan> plan_of(const ModelConfig& config, const LoadFacts& facts,
+                         const WeightBytes& bytes) {
+  StepRecorder step(config, facts, nullptr, &bytes);
   family_of(config).record(config, step);
   return std::move(step).plan();
 }
@@ -241,8 +242,10 @@ Result<MemoryNeed> memory_need(const ModelFiles& files, Backend& backend,
   ImportContext context = opened.context(backend.host());
   context.keeps_cols = true;
   SUBBYTE_TRY(const auto tensors, opened.find_tensors(context));
+  const MachineMemory& memory = *backend.memory();
+  SUBBYTE_TRY(const WeightNeed weights, weight_need(tensors, options.head_bits, form_of(memory)));
   SUBBYTE_TRY(const StepPlan plan, plan_of(*opened.model, facts_of(tensors)));
-  return memory_need(tensors, plan, with_step_tokens(options, backend), *backend.memory());
+  return memory_need(tensors, weights, plan, with_step_tokens(options, backend), memory);
 }
 
 Result<std::unique_ptr<Model>> load_model(const ModelFiles& files, Backend& backend,
@@ -257,10 +260,13 @@ Result<std::unique_ptr<Model>> load_model(const ModelFiles& files, Backend& back
   const LoadFacts facts = facts_of(tensors);
   MachineMemory* const memory = backend.memory();
   if (memory != nullptr) {
-    SUBBYTE_TRY(const StepPlan plan, plan_of(config, facts));
+    SUBBYTE_TRY(StepPlan plan, plan_of(config, facts));
     SUBBYTE_CHECK(backend.check_operations(plan));
     SUBBYTE_CHECK(backend.check_cache(plan.cache, options.cache_type));
-    SUBBYTE_TRY(const MemoryNeed need, memory_need(tensors, plan, options, *memory));
+    SUBBYTE_TRY(const WeightNeed weights,
+                weight_need(tensors, options.head_bits, form_of(*memory)));
+    SUBBYTE_TRY(plan, plan_of(config, facts, weights.bytes));
+    const MemoryNeed need = memory_need(tensors, weights, plan, options, *memory);
     SUBBYTE_CHECK(memory->reserve(need, plan, step_size(options)));
   }
   WeightLoader loader(context, config, backend, options);

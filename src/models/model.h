@@ -80,8 +80,10 @@ class Model {
 };
 
 /// The operations of a step of the model that config.json describes, without its weights: what its
-/// cache keeps and its steps take. Code plan.shape.
-Result<StepPlan> plan_of(const ModelConfig& config, const LoadFacts& facts = {});
+/// cache keeps and its steps take. Their handles have `bytes`, where these are known. Code
+/// plan.shape.
+Result<StepPlan> plan_of(const ModelConfig& config, const LoadFacts& facts = {},
+                         const WeightBytes& bytes = {});
 
 /// Called while loading with the bytes read so far and in all.
 using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;

@@ -12,6 +12,9 @@
 
 namespace subbyte {
 
+/// Bytes of matrices by the names of a list, as a machine has them.
+using WeightBytes = std::map<std::string, int64_t, std::less<>>;
+
 /// Facts that decide in a step and stand in no config.json.
 struct LoadFacts {
   Format table = Format::kNone;  // numbers of the embedding, where the tensors are known

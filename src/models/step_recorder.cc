@@ -25,8 +25,15 @@ float StepRecorder::root_of(int64_t width) const {
 
 // ---- weights
 
+int64_t StepRecorder::bytes_of(std::string_view name) const {
+  if (bytes_ == nullptr) return 0;
+  const auto found = bytes_->find(name);
+  return found == bytes_->end() ? 0 : found->second;
+}
+
 Weight StepRecorder::matrix(TensorSpec spec) {
-  Weight weight = {spec.rows, spec.cols, 0, nullptr};
+  Weight weight = {spec.rows, spec.cols, bytes_of(spec.name), nullptr};
+  if (weight.bytes == 0) weight.bytes = bytes_of(spec.tied_to);
   if (weights_ != nullptr) weight = weights_->matrix(spec.name);
   tensors_.push_back(std::move(spec));
   return weight;
@@ -92,8 +99,13 @@ Experts StepRecorder::experts(int64_t hidden, const Mixture& mixture) {
                            .has_bias = mixture.has_bias};
   tensors_.insert(tensors_.end(), {gate_up, down});
   if (weights_ != nullptr) return weights_->experts(down.parent());
-  return {mixture.experts, mixture.use.per_token, hidden, mixture.inner,
-          nullptr,         facts_.has_two_formats};
+  return {.count = mixture.experts,
+          .top_k = mixture.use.per_token,
+          .hidden = hidden,
+          .inner = mixture.inner,
+          .storage = nullptr,
+          .has_two_formats = facts_.has_two_formats,
+          .bytes = bytes_of(gate_up.name) + bytes_of(down.name)};
 }
 
 // ---- the stream
@@ -325,8 +337,10 @@ LatentWeights StepRecorder::latent_weights(std::string_view name, const LatentAt
                      .cols = a.rank,
                      .may_be_quantized = true,
                      .latent = {a.heads, a.nope, a.value}};
-  LatentWeights both = {.keys = {a.heads * a.rank, a.nope, 0, nullptr},
-                        .values = {a.heads * a.value, a.rank, 0, nullptr}};
+  const int64_t bytes = bytes_of(spec.name);
+  const int64_t of_keys = bytes * a.nope / std::max<int64_t>(a.nope + a.value, 1);
+  LatentWeights both = {.keys = {a.heads * a.rank, a.nope, of_keys, nullptr},
+                        .values = {a.heads * a.value, a.rank, bytes - of_keys, nullptr}};
   if (weights_ != nullptr) both = weights_->latent(spec.name);
   tensors_.push_back(std::move(spec));
   return both;

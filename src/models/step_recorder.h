@@ -27,10 +27,10 @@ enum class HeadsNorm : uint8_t { kNone, kEach, kEachAfterRope, kPlainAfterRope, 
 
 class StepRecorder {
  public:
-  /// Config and weights must outlive this.
+  /// Config, weights and `bytes`, for handles without storage, must outlive this.
   explicit StepRecorder(const ModelConfig& config, const LoadFacts& facts = {},
-                        const ModelWeights* weights = nullptr)
-      : config_(config), facts_(facts), weights_(weights) {}
+                        const ModelWeights* weights = nullptr, const WeightBytes* bytes = nullptr)
+      : config_(config), facts_(facts), weights_(weights), bytes_(bytes) {}
 
   const LoadFacts& facts() const { return facts_; }
   /// The root of a width as the reference multiplies an embedding by it: rounded to the type of the
@@ -237,6 +237,7 @@ class StepRecorder {
   void read_input(ValueId h, std::string_view prefix, const MixerInput& input, bool has_bias);
   ValueId mixer_output(std::string_view prefix, ValueId mixed, bool has_bias);
 
+  int64_t bytes_of(std::string_view name) const;
   /// Each adds a tensor to the list, and finds its weight.
   Weight matrix(TensorSpec spec);
   Weight matrix(std::string_view name, int64_t rows, int64_t cols, const Linear& linear);
@@ -247,6 +248,7 @@ class StepRecorder {
   const ModelConfig& config_;
   LoadFacts facts_;
   const ModelWeights* weights_;
+  const WeightBytes* bytes_;
   Recorder record_;
   std::vector<TensorSpec> tensors_;
   std::vector<std::string> left_modules_;

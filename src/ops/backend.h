@@ -7,7 +7,8 @@
 //   a step     submit()      enqueues the operations for a batch, and returns at once
 //              wait()        waits for the oldest step that was submitted; its first error is what
 //                            it returns. A GPU has work all the time where the next step is
-//                            submitted before that: steps_in_flight().
+//                            submitted before that: steps_in_flight(); stages of a pipeline where
+//                            there are several: steps_at_once().
 //
 // Results of a token do not depend on how many threads there are; in batch-invariant mode they do
 // not depend on the other tokens either. One thread at a time uses a backend.
@@ -93,6 +94,10 @@ class Backend {
   /// one every token of a batch is known; with two there may be pending_token(), of a choice that
   /// the step before has.
   virtual int64_t steps_in_flight() const { return 1; }
+  /// Steps of different sequences that the machine computes at once, as each of its stages has one:
+  /// so many may be submitted before the first wait(). A sequence is in one of them, and all its
+  /// tokens are known.
+  virtual int64_t steps_at_once() const { return 1; }
 
   /// `step` was compiled here. The sequences of the batch have room for its tokens
   /// (Sequence::reserve) and know their lengths before them. The sequences must stay until the step

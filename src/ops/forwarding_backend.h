@@ -50,6 +50,7 @@ class ForwardingBackend : public Backend {
   }
 
   int64_t steps_in_flight() const override { return backend_.steps_in_flight(); }
+  int64_t steps_at_once() const override { return backend_.steps_at_once(); }
   void submit(const CompiledStep& step, const Batch& batch) override {
     backend_.submit(step, batch);
   }

@@ -61,4 +61,12 @@ Status check_shapes(const ExpertMatrices& experts) {
   return {};
 }
 
+int64_t bytes_of(const ExpertMatrices& experts) {
+  int64_t bytes = 0;
+  for (const std::vector<Matrix>* const matrices : {&experts.gate_up, &experts.down}) {
+    for (const Matrix& matrix : *matrices) bytes += matrix.view.bytes();
+  }
+  return bytes;
+}
+
 }  // namespace subbyte

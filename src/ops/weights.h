@@ -77,6 +77,8 @@ struct ExpertMatrices {
 /// Checks that there are as many matrices of each kind, alike, with biases of their sizes, and a
 /// top_k of them. Code linear.unsupported.
 Status check_shapes(const ExpertMatrices& experts);
+/// All that a file has of them, but for biases.
+int64_t bytes_of(const ExpertMatrices& experts);
 
 /// The same in the memory of a backend.
 struct Experts {
@@ -86,6 +88,7 @@ struct Experts {
   int64_t inner = 0;  // outputs of the gate of one
   std::shared_ptr<const void> storage;
   bool has_two_formats = false;  // gate another one than up, or it may
+  int64_t bytes = 0;             // of all of them, where that is known
 };
 
 }  // namespace subbyte

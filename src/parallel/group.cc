@@ -44,6 +44,7 @@ Result<Experts> Group::upload(ExpertMatrices experts) {
   SUBBYTE_CHECK(check_shapes(experts));
   const MatrixView& down = experts.down.front().view;
   Experts uploaded = {std::ssize(experts.down), experts.top_k, down.rows, down.cols, nullptr};
+  uploaded.bytes = bytes_of(experts);
   experts_.push_back(std::make_shared<ExpertMatrices>(std::move(experts)));
   uploaded.storage = experts_.back();
   return uploaded;
@@ -66,7 +67,7 @@ Status Group::check_cache(const CacheLayout& layout, Element type) const {
 
 Result<KvPool> Group::make_kv_pool(const CacheLayout& layout, Element type, const CacheSize& size) {
   if (layout != layout_) return Error{"kv.unsupported", "a cache of another plan"};
-  const auto pools = std::make_shared<std::vector<KvPool>>();
+  const Pools pools = std::make_shared<std::vector<KvPool>>();
   for (std::size_t i = 0; i < members_.size(); ++i) {
     SUBBYTE_TRY(KvPool pool, members_[i]->make_kv_pool(own_layouts_[i], type, size));
     pools->push_back(std::move(pool));
@@ -74,7 +75,7 @@ Result<KvPool> Group::make_kv_pool(const CacheLayout& layout, Element type, cons
   std::vector<KvGroup> groups;
   for (std::size_t i = 0; i < layout.groups.size(); ++i) {
     groups.emplace_back(layout.groups[i], cache_units(layout.groups[i], size),
-                        std::make_unique<GroupMemory>(pools, first_, i));
+                        std::make_unique<GroupMemory>(pools, first_, i, notes_));
   }
   return KvPool(layout, type, size, std::move(groups));
 }

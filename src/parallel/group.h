@@ -21,24 +21,45 @@ namespace subbyte {
 
 using Members = std::vector<std::unique_ptr<Backend>>;
 
-/// One group of the cache in the memories of the members here.
+/// The pools of the members, by member.
+using Pools = std::shared_ptr<std::vector<KvPool>>;
+
+/// Positions of a page that members copy when they come to it.
+struct NotedCopy {
+  Pools pools;
+  std::size_t group;
+  int32_t from, to;
+  int64_t positions;
+
+  void on_member(std::size_t i) const {
+    (*pools)[i].groups()[group].memory().copy_page(from, to, positions);
+  }
+};
+using NotedCopies = std::vector<NotedCopy>;
+
+/// One group of the cache in the memories of the members here. The first one is that of rank
+/// `first`.
 class GroupMemory : public KvMemory {
  public:
-  GroupMemory(std::shared_ptr<std::vector<KvPool>> pools, int first, std::size_t group)
-      : pools_(std::move(pools)), first_(first), group_(group) {}
+  /// `notes`: where copies are noted; nullptr: they are made at once.
+  GroupMemory(Pools pools, int first, std::size_t group, std::shared_ptr<NotedCopies> notes)
+      : pools_(std::move(pools)), first_(first), group_(group), notes_(std::move(notes)) {}
 
-  std::vector<KvPool>& pools() const { return *pools_; }
+  const Pools& pools() const { return pools_; }
   KvMemory& of_rank(int rank) override {
     return (*pools_)[static_cast<std::size_t>(rank - first_)].groups()[group_].memory();
   }
   void copy_page(int32_t from, int32_t to, int64_t positions) override {
-    for (KvPool& pool : *pools_) pool.groups()[group_].memory().copy_page(from, to, positions);
+    const NotedCopy copy = {pools_, group_, from, to, positions};
+    if (notes_ != nullptr) return notes_->push_back(copy);
+    for (std::size_t i = 0; i < pools_->size(); ++i) copy.on_member(i);
   }
 
  private:
-  std::shared_ptr<std::vector<KvPool>> pools_;  // by member, the first one that of rank first_
+  Pools pools_;
   int first_;
   std::size_t group_;
+  std::shared_ptr<NotedCopies> notes_;
 };
 
 /// The plan of each member in its own form.
@@ -82,6 +103,8 @@ class Group : public Backend {
  protected:
   const Members& members() const { return members_; }
   const GroupCut& cut() const { return *cut_; }
+  /// From now on copies of pages are noted here.
+  void note_copies(std::shared_ptr<NotedCopies> notes) { notes_ = std::move(notes); }
   /// By member the largest matrix that it was given.
   const std::vector<Weight>& largest() const { return largest_; }
 
@@ -103,6 +126,7 @@ class Group : public Backend {
   std::shared_ptr<Executor> host_;
   ThreadPool threads_;  // of each member; they wait for each other
   GroupMachines memory_;
+  std::shared_ptr<NotedCopies> notes_;
   // Of plans that were not compiled so far.
   std::vector<std::shared_ptr<GroupWeight>> weights_;
   std::vector<std::shared_ptr<ExpertMatrices>> experts_;

@@ -14,6 +14,8 @@ class GroupCut {
   /// Decides what each member has of a plan, whose weights need not be there, before the others are
   /// called with it. Codes: device.stages.
   virtual Status cut(const StepPlan& plan) = 0;
+  /// Gives members with memory of their own less from the next cut() on; false where it cannot be.
+  virtual bool shrinks() { return false; }
   /// Gives member `i` of those in this process its weights.
   virtual RankCutter cutter(Backend* backend, std::size_t i) const = 0;
   /// The plan of that member. Code plan.shape.

@@ -12,6 +12,15 @@ int64_t scaled(int64_t bytes, double part, double whole) {
   return whole > 0 ? static_cast<int64_t>(static_cast<double>(bytes) * part / whole) : bytes;
 }
 
+/// Bytes of weights beside the matrices of a plan. A table that is the head, too, is there twice.
+int64_t bytes_beside(const StepPlan& plan, int64_t all) {
+  int64_t beside = all - weight_bytes(plan);
+  for (const EmbedOp* const embed : ops_of<EmbedOp>(plan)) {
+    if (beside < 0) beside += embed->table.bytes;
+  }
+  return std::max<int64_t>(beside, 0);
+}
+
 }  // namespace
 
 bool GroupMachines::is_there() const {
@@ -47,18 +56,32 @@ Result<int64_t> GroupMachines::free_bytes() const {
   return least * std::ssize(members_);
 }
 
+MemoryNeed need_of(const StepPlan& own, const StepPlan& plan, const MemoryNeed& need,
+                   const StepSize& size, const MachineMemory& memory) {
+  MemoryNeed part = need;
+  part.weights = weight_bytes(own) + bytes_beside(plan, need.weights);
+  part.cache = scaled(need.cache, kept_bytes(own.cache), kept_bytes(plan.cache));
+  part.workspace = memory.workspace_bytes(own, size);
+  return part;
+}
+
 Status GroupMachines::reserve(const MemoryNeed& need, const StepPlan& plan, const StepSize& size) {
-  SUBBYTE_CHECK(cut_.cut(plan));
+  for (;;) {
+    SUBBYTE_CHECK(cut_.cut(plan));
+    Status reserved = reserve_parts(need, plan, size);
+    const bool is_too_much = !reserved.ok() && reserved.error().code == "memory.device";
+    if (!is_too_much || !cut_.shrinks()) return reserved;
+  }
+}
+
+Status GroupMachines::reserve_parts(const MemoryNeed& need, const StepPlan& plan,
+                                    const StepSize& size) {
   for (std::size_t i = 0; i < members_.size(); ++i) {
     MachineMemory* const memory = members_[i]->memory();
     if (memory == nullptr) continue;
     RankCutter outlines = cut_.cutter(nullptr, i);
     SUBBYTE_TRY(const StepPlan own, cut_.plan_of(plan, i, outlines));
-    MemoryNeed part = need;
-    part.weights = scaled(need.weights, weight_numbers(own), weight_numbers(plan));
-    part.cache = scaled(need.cache, kept_bytes(own.cache), kept_bytes(plan.cache));
-    part.workspace = memory->workspace_bytes(own, size);
-    SUBBYTE_CHECK(memory->reserve(part, own, size));
+    SUBBYTE_CHECK(memory->reserve(need_of(own, plan, need, size, *memory), own, size));
   }
   return {};
 }

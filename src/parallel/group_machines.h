@@ -11,6 +11,10 @@
 
 namespace subbyte {
 
+/// The need of a member that has a part of a plan, of which the whole needs `need`.
+MemoryNeed need_of(const StepPlan& own, const StepPlan& plan, const MemoryNeed& need,
+                   const StepSize& size, const MachineMemory& memory);
+
 class GroupMachines : public MachineMemory {
  public:
   /// Both must outlive this. Some member has a memory where this is used.
@@ -33,8 +37,8 @@ class GroupMachines : public MachineMemory {
   int64_t workspace_bytes(const StepPlan& plan, const StepSize& size) const override {
     return first().workspace_bytes(plan, size);
   }
-  /// Reserves on every member what it will have: of the weights as much as of the numbers of their
-  /// matrices.
+  /// Reserves on every member what it will have, or less where the cut shrinks and there is no room
+  /// for it. The handles of the plan have the bytes of weights.
   Status reserve(const MemoryNeed& need, const StepPlan& plan, const StepSize& size) override;
   /// Nothing yet: until the plan is compiled the weights wait in the memory of the host.
   Status finish_loading() override { return {}; }
@@ -45,6 +49,7 @@ class GroupMachines : public MachineMemory {
 
  private:
   MachineMemory& first() const;
+  Status reserve_parts(const MemoryNeed& need, const StepPlan& plan, const StepSize& size);
 
   const std::vector<std::unique_ptr<Backend>>& members_;
   GroupCut& cut_;

@@ -47,6 +47,11 @@ Columns in_turns(const Columns& inner) {
   return rows;
 }
 
+/// Bytes of a part of a matrix, of which only the sizes are there.
+int64_t scaled(int64_t bytes, int64_t part, int64_t whole) {
+  return whole == 0 ? 0 : bytes * part / whole;
+}
+
 }  // namespace
 
 // ---- borders
@@ -129,7 +134,8 @@ Experts RankCutter::whole(const Experts& experts) {
 
 Weight RankCutter::outputs(const Weight& weight, const Columns& rows) {
   if (weight.storage == nullptr) {
-    return {weight.rows == 0 ? 0 : size_of(rows), weight.cols, 0, nullptr};
+    const int64_t mine = weight.rows == 0 ? 0 : size_of(rows);
+    return {mine, weight.cols, scaled(weight.bytes, mine, weight.rows), nullptr};
   }
   std::vector<Matrix> parts;
   int64_t first = 0;
@@ -143,7 +149,10 @@ Weight RankCutter::outputs(const Weight& weight, const Columns& rows) {
 }
 
 Weight RankCutter::inputs(const Weight& weight, const Columns& cols) {
-  if (weight.storage == nullptr) return {weight.rows, size_of(cols), 0, nullptr};
+  if (weight.storage == nullptr) {
+    const int64_t mine = size_of(cols);
+    return {weight.rows, mine, scaled(weight.bytes, mine, weight.cols), nullptr};
+  }
   std::vector<Matrix> parts;
   for (const Matrix& matrix : open(weight).matrices) parts.push_back(cut_columns(matrix, cols));
   return upload(std::move(parts), rank_ == 0 ? open(weight).bias : std::vector<float>(), false);
@@ -159,6 +168,7 @@ Experts RankCutter::part(const Experts& experts) {
   if (experts.storage == nullptr) {
     Experts part = experts;
     part.inner = share_of(experts.inner, rank_, ranks_).count;
+    part.bytes = scaled(experts.bytes, part.inner, experts.inner);
     return part;
   }
   const ExpertMatrices& all = open(experts);

@@ -3,45 +3,35 @@
 namespace subbyte {
 namespace {
 
-double numbers_of(const Weight& weight) {
-  return static_cast<double>(weight.rows) * static_cast<double>(weight.cols);
+int64_t bytes_of(const EmbedOp& op) {
+  return op.table.bytes;
 }
-
-double numbers_of(const Experts& experts) {
-  constexpr double kMatrices = 3;  // gate, up and down
-  return kMatrices * static_cast<double>(experts.count) * static_cast<double>(experts.hidden) *
-         static_cast<double>(experts.inner);
+int64_t bytes_of(const LinearOp& op) {
+  return op.weight.bytes;
 }
-
-double numbers_of(const EmbedOp& op) {
-  return numbers_of(op.table);
+int64_t bytes_of(const GatedLinearOp& op) {
+  return op.gate_up.bytes;
 }
-double numbers_of(const LinearOp& op) {
-  return numbers_of(op.weight);
+int64_t bytes_of(const HeadsLinearOp& op) {
+  return op.weight.bytes;
 }
-double numbers_of(const GatedLinearOp& op) {
-  return numbers_of(op.gate_up);
-}
-double numbers_of(const HeadsLinearOp& op) {
-  return numbers_of(op.weight);
-}
-double numbers_of(const ExpertsOp& op) {
-  return numbers_of(op.experts);
+int64_t bytes_of(const ExpertsOp& op) {
+  return op.experts.bytes;
 }
 template <class Other>
-double numbers_of(const Other&) {
+int64_t bytes_of(const Other&) {
   return 0;
 }
 
 }  // namespace
 
-double weight_numbers(const Op& op) {
-  return std::visit([](const auto& what) { return numbers_of(what); }, op.what);
+int64_t weight_bytes(const Op& op) {
+  return std::visit([](const auto& what) { return bytes_of(what); }, op.what);
 }
 
-double weight_numbers(const StepPlan& plan) {
-  double sum = 0;
-  for (const Op& op : plan.ops) sum += weight_numbers(op);
+int64_t weight_bytes(const StepPlan& plan) {
+  int64_t sum = 0;
+  for (const Op& op : plan.ops) sum += weight_bytes(op);
   return sum;
 }
 

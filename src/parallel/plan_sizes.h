@@ -5,9 +5,10 @@
 
 namespace subbyte {
 
-/// The numbers of all matrices that an operation reads, or a plan.
-double weight_numbers(const Op& op);
-double weight_numbers(const StepPlan& plan);
+/// Bytes of all matrices that an operation reads, or a plan: as handles have them, one that two
+/// operations read twice.
+int64_t weight_bytes(const Op& op);
+int64_t weight_bytes(const StepPlan& plan);
 
 /// Bytes of one page or state of each group.
 double kept_bytes(const CacheLayout& layout);

@@ -1,7 +1,7 @@
 #include "parallel/process_backend.h"
 
 #include <algorithm>
-#include <optional>
+#include <deque>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,9 +70,8 @@ struct ProcessBackend::State {
   std::vector<const CompiledStep*> steps;      // in the order in which they were compiled
   std::vector<std::shared_ptr<KvPool>> pools;  // in that of make_kv_pool()
   std::shared_ptr<Copies> copies = std::make_shared<Copies>();
-  CacheLayout layout;             // of the last plan
-  Status error;                   // of the message about the step that was submitted
-  std::optional<StageBatch> own;  // what this process has of it
+  CacheLayout layout;         // of the last plan
+  std::deque<Status> errors;  // of the messages about the steps that were submitted
 };
 
 ProcessBackend::ProcessBackend(std::unique_ptr<Backend> group, std::shared_ptr<Exchange> exchange,
@@ -144,27 +143,41 @@ void ProcessBackend::submit(const CompiledStep& step, const Batch& batch) {
   write_copies(*state_->copies, message);
   state_->copies->clear();
   write_batch(batch, message);
-  state_->error = send(*exchange_, static_cast<uint32_t>(StepMessage::kStep), message);
-  if (!state_->error.ok()) return;
+  Status sent = send(*exchange_, static_cast<uint32_t>(StepMessage::kStep), message);
+  state_->errors.push_back(std::move(sent));
+  if (!state_->errors.back().ok()) return;
   MicroBatch all;
   for (std::size_t i = 0; i < batch.parts.size(); ++i) {
     all.push_back({i, 0, batch.parts[i].tokens.size()});
   }
-  state_->own.emplace(batch, all, *state_->pools[pool_of(batch)], true, std::span<const float>());
-  backend_.submit(step, state_->own->batch());
+  const StageBatch own(batch, all, *state_->pools[pool_of(batch)], true, {});
+  backend_.submit(step, own.batch());
 }
 
 Status ProcessBackend::wait(Logits& logits) {
-  SUBBYTE_CHECK(std::exchange(state_->error, {}));
+  const Status sent = std::move(state_->errors.front());
+  state_->errors.pop_front();
+  SUBBYTE_CHECK(sent);
   return backend_.wait(logits);
 }
 
 Status ProcessBackend::follow() {
   for (;;) {
-    SUBBYTE_TRY(MessageReader message, receive(*exchange_));
-    if (message.kind() == kEndOfMessages) return {};
-    SUBBYTE_CHECK(do_as_told(message.kind(), message));
+    Result<MessageReader> message = receive(*exchange_);
+    const bool is_step =
+        message.ok() && message->kind() == static_cast<uint32_t>(StepMessage::kStep);
+    if (!is_step) SUBBYTE_CHECK(finish_steps(0));
+    if (!message.ok()) return std::move(message).error();
+    if (message->kind() == kEndOfMessages) return {};
+    SUBBYTE_CHECK(do_as_told(message->kind(), *message));
   }
+}
+
+/// Waits until no more than so many steps are on their way.
+Status ProcessBackend::finish_steps(int64_t most) {
+  Logits unread;
+  for (; num_followed_ > most; --num_followed_) SUBBYTE_CHECK(backend_.wait(unread));
+  return {};
 }
 
 Status ProcessBackend::do_as_told(uint32_t kind, MessageReader& message) {
@@ -189,8 +202,8 @@ Status ProcessBackend::do_as_told(uint32_t kind, MessageReader& message) {
   }
   const MirroredBatch batch(message, *state_->pools[pool]);
   backend_.submit(step, batch.batch());
-  Logits unread;
-  return backend_.wait(unread);
+  ++num_followed_;
+  return finish_steps(backend_.steps_at_once() - 1);
 }
 
 }  // namespace subbyte

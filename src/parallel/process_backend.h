@@ -5,7 +5,7 @@
 //   rank 0                               rank 1, 2, ...
 //   load_model                           load_model: each keeps its part
 //   make_kv_pool    --- size --->        makes its own
-//   submit          --- batch --->       follow(): submits it
+//   submit          --- batch --->       follow(): submits it, and has as many on their way
 //   its end         --- end --->         follow() returns
 //
 // Pages and states are given out by the first rank; the others are told where those of a sequence
@@ -47,10 +47,12 @@ class ProcessBackend : public ForwardingBackend {
   struct State;
   bool is_first() const { return exchange_->rank() == 0; }
   Status do_as_told(uint32_t kind, MessageReader& message);
+  Status finish_steps(int64_t most);
 
   std::shared_ptr<Exchange> exchange_;
   Reads reads_;
   std::unique_ptr<State> state_;
+  int64_t num_followed_ = 0;  // steps that were not waited for
 };
 
 }  // namespace subbyte

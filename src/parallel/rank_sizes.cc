@@ -23,14 +23,6 @@ int64_t bytes_of(MatrixView view, int64_t rows, int64_t cols) {
   return rows * (view.row_bytes() + numbers);
 }
 
-int64_t bytes_of(const ExpertMatrices& experts) {
-  int64_t bytes = 0;
-  for (const std::vector<Matrix>* const matrices : {&experts.gate_up, &experts.down}) {
-    for (const Matrix& matrix : *matrices) bytes += matrix.view.bytes();
-  }
-  return bytes;
-}
-
 /// Counts what one rank is given. Handles of what it has as a whole keep their storage.
 class SizingCutter : public WeightCutter {
  public:

@@ -5,12 +5,16 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <system_error>
 #include <utility>
 
+#include "base/job_threads.h"
+#include "exchange/message.h"
 #include "parallel/group.h"
 #include "parallel/micro_batch.h"
 #include "parallel/rank_plan.h"
 #include "parallel/stages.h"
+#include "parallel/step_message.h"
 
 namespace subbyte {
 namespace {
@@ -25,9 +29,14 @@ class StageCut : public GroupCut {
     if (plan.cache.groups.empty()) {
       return Error{"device.stages", "stages are of models that keep something of a text"};
     }
-    SUBBYTE_TRY(stages_, sizes_.last ? stages_with_last(plan, *sizes_.last)
-                                     : even_stages(plan, num_stages_));
+    if (plan.ops.size() == num_ops_) return {};  // as it was when memory was reserved for it
+    SUBBYTE_TRY(stages_, stages_of(plan));
+    num_ops_ = plan.ops.size();
     return {};
+  }
+  bool shrinks() override {
+    num_ops_ = 0;
+    return sizes_.fills_last && --*sizes_.last > 0;
   }
   RankCutter cutter(Backend* backend, std::size_t) const override { return {backend, 0, 1}; }
   Result<StepPlan> plan_of(const StepPlan& plan, std::size_t i,
@@ -43,10 +52,25 @@ class StageCut : public GroupCut {
   }
 
  private:
+  Result<std::vector<Stage>> stages_of(const StepPlan& plan) {
+    if (sizes_.fills_last && !sizes_.last) {
+      SUBBYTE_TRY(const std::vector<Stage> all, even_stages(plan, 1));
+      sizes_.last = all.front().num_layers;
+    }
+    if (!sizes_.last) return even_stages(plan, num_stages_);
+    auto stages = stages_with_last(plan, *sizes_.last);
+    // A border between layers that belong together is none.
+    while (!stages.ok() && sizes_.fills_last && --*sizes_.last > 0) {
+      stages = stages_with_last(plan, *sizes_.last);
+    }
+    return stages;
+  }
+
   std::size_t first_;
   int num_stages_;
   StageSizes sizes_;
   std::vector<Stage> stages_;
+  std::size_t num_ops_ = 0;  // of the plan that they are of
 };
 
 using Exchanges = std::vector<std::shared_ptr<Exchange>>;
@@ -65,13 +89,33 @@ class OneAtATime : public StepObserver {
   std::mutex mutex_;
 };
 
+/// A step on its way through the stages here.
+struct StageStep {
+  const GroupCompiledStep& compiled;
+  std::vector<std::byte> batch;  // write_batch()
+  std::unique_ptr<OneAtATime> observer;
+  std::vector<MicroBatch> pieces;
+  Pools pools;
+  NotedCopies copies;           // before it
+  std::vector<Status> results;  // by member
+  Logits logits{};              // of the last stage
+};
+
 class StageGroup : public Group {
  public:
   StageGroup(Members stages, Exchanges exchanges, std::unique_ptr<StageCut> cut,
              std::shared_ptr<Executor> host)
       : Group(std::move(stages), 0, std::move(cut), std::move(host)),
         exchanges_(std::move(exchanges)),
-        results_(members().size()) {}
+        steps_(members().size(), [this](std::size_t i, StageStep& step) { run(i, step); }) {
+    note_copies(copies_);
+  }
+  ~StageGroup() override {
+    // Who waits for a stage that does not come, ends.
+    for (std::size_t i = 0; i < exchanges_.size() && steps_.size() > 0; ++i) {
+      exchanges_[i]->leave("has ended");
+    }
+  }
 
   // --- the machine
 
@@ -85,11 +129,12 @@ class StageGroup : public Group {
     return text;
   }
 
-  /// As many pieces as stages, where some are CPUs. GPUs have enough in one, and memory for it.
+  /// As many pieces as stages, where some are CPUs: each costs room for what a step computes. GPUs
+  /// have enough in one, and memory for it.
   int64_t prompt_chunk() const override {
     const bool are_gpus = std::ranges::all_of(
         members(), [](const auto& stage) { return stage->memory() != nullptr; });
-    return are_gpus ? least_chunk() : least_chunk() * num_stages();
+    return least_chunk() * (are_gpus ? 1 : std::min(num_stages(), kMostChunks));
   }
 
   /// Stages read what they have one after the other.
@@ -109,42 +154,40 @@ class StageGroup : public Group {
 
   // --- a step
 
-  void submit(const CompiledStep& step, const Batch& given) override {
-    OneAtATime observer(given.observer);
-    Batch batch = given;
-    if (given.observer != nullptr) batch.observer = &observer;
-    const std::vector<MicroBatch> pieces = pieces_of(step.plan(), batch);
-    const auto& steps = static_cast<const GroupCompiledStep&>(step);
-    logits_ = {};
-    std::vector<KvPool>& pools = pools_of(batch);
-    on_all([&](std::size_t i) {
-      try {
-        results_[i] = run(i, steps.at(i), batch, pieces, pools[i]);
-      } catch (const std::bad_alloc&) {
-        results_[i] = Error{"memory", "not enough memory for a step"};
-      } catch (const std::exception& error) {
-        results_[i] = Error{"device.stages", error.what()};
-      }
-      if (!results_[i].ok()) exchanges_[i]->leave(results_[i].error().message);
-    });
+  int64_t steps_at_once() const override { return num_stages(); }
+
+  void submit(const CompiledStep& step, const Batch& batch) override {
+    MessageWriter parts;
+    write_batch(batch, parts);
+    auto next = std::make_unique<StageStep>(StageStep{
+        .compiled = static_cast<const GroupCompiledStep&>(step),
+        .batch = {parts.bytes().begin(), parts.bytes().end()},
+        .observer =
+            batch.observer == nullptr ? nullptr : std::make_unique<OneAtATime>(batch.observer),
+        .pieces = pieces_of(step.plan(), batch),
+        .pools = pools_of(batch),
+        .copies = std::exchange(*copies_, {}),
+        .results = std::vector<Status>(members().size())});
+    steps_.push(std::move(next));
   }
 
   /// The error of the stage that has failed first, and not that it was lost to others.
   Status wait(Logits& logits) override {
+    const std::unique_ptr<StageStep> done = steps_.pop();
     Status first;
-    for (Status& result : results_) {
+    for (Status& result : done->results) {
       if (result.ok()) continue;
       if (first.ok() || first.error().code == "exchange.lost") first = std::move(result);
-      result = {};
     }
     SUBBYTE_CHECK(first);
-    std::swap(logits, logits_);
+    logits = std::move(done->logits);
     return {};
   }
 
  private:
   static constexpr std::size_t kLeastPiece = 128;  // tokens: fewer read the weights for too little
   static constexpr std::size_t kPiecesOfStage = 2;
+  static constexpr int kMostChunks = 4;
 
   int num_stages() const { return static_cast<const StageCut&>(cut()).num_stages(); }
 
@@ -155,7 +198,7 @@ class StageGroup : public Group {
   }
 
   /// The pools of the stages, which any group of the cache knows.
-  static std::vector<KvPool>& pools_of(const Batch& batch) {
+  static const Pools& pools_of(const Batch& batch) {
     const KvPool& pool = batch.parts.front().sequence->pool();
     return static_cast<const GroupMemory&>(pool.groups().front().memory()).pools();
   }
@@ -171,28 +214,46 @@ class StageGroup : public Group {
     return micro_batches(batch, piece, !has_states);
   }
 
+  /// What a stage does of a step.
+  void run(std::size_t i, StageStep& step) {
+    Status& result = step.results[i];
+    try {
+      for (const NotedCopy& copy : step.copies) copy.on_member(i);
+      MessageReader parts(0, step.batch);
+      const MirroredBatch whole(parts, (*step.pools)[i]);
+      Batch batch = whole.batch();
+      batch.observer = step.observer.get();
+      result = run_pieces(i, step, batch);
+    } catch (const std::bad_alloc&) {
+      result = Error{"memory", "not enough memory for a step"};
+    } catch (const std::exception& error) {
+      result = Error{"device.stages", error.what()};
+    }
+    if (!result.ok()) exchanges_[i]->leave(result.error().message);
+  }
+
   /// Runs the pieces of a step on a stage, each when the stage before has done it.
-  Status run(std::size_t i, const CompiledStep& step, const Batch& batch,
-             const std::vector<MicroBatch>& pieces, KvPool& pool) {
+  Status run_pieces(std::size_t i, StageStep& step, const Batch& batch) {
+    const CompiledStep& compiled = step.compiled.at(i);
     Exchange& others = *exchanges_[i];
     const int stages = others.size();
     const bool is_first = others.rank() == rank_of_stage(0, stages);
     const bool is_last = others.rank() == rank_of_stage(stages - 1, stages);
     int64_t cols = 0;
-    for (const ReceiveOp* op : ops_of<ReceiveOp>(step.plan())) cols += op->cols;
+    for (const ReceiveOp* op : ops_of<ReceiveOp>(compiled.plan())) cols += op->cols;
     std::vector<float> received;
-    for (const MicroBatch& piece : pieces) {
+    for (const MicroBatch& piece : step.pieces) {
       if (!is_first) {
         received.resize(num_tokens(piece) * static_cast<std::size_t>(cols));
         SUBBYTE_CHECK(others.receive(std::as_writable_bytes(std::span(received)),
                                      (others.rank() + stages - 1) % stages));
       }
-      const StageBatch own(batch, piece, pool, is_last, received);
-      members()[i]->submit(step, own.batch());
+      const StageBatch own(batch, piece, (*step.pools)[i], is_last, received);
+      members()[i]->submit(compiled, own.batch());
       Logits given;
       SUBBYTE_CHECK(members()[i]->wait(given));
       if (is_last) {
-        add(std::move(given));
+        add(std::move(given), step.logits);
       } else {
         SUBBYTE_CHECK(
             others.send(std::as_bytes(std::span(given.sent)), (others.rank() + 1) % stages));
@@ -202,20 +263,19 @@ class StageGroup : public Group {
   }
 
   /// Results of a piece after those before it.
-  void add(Logits given) {
-    if (given.vocab_size > 0) logits_.vocab_size = given.vocab_size;
-    if (logits_.values.empty()) {
-      logits_.values = std::move(given.values);
+  static void add(Logits given, Logits& all) {
+    if (given.vocab_size > 0) all.vocab_size = given.vocab_size;
+    if (all.values.empty()) {
+      all.values = std::move(given.values);
     } else {
-      logits_.values.insert(logits_.values.end(), given.values.begin(), given.values.end());
+      all.values.insert(all.values.end(), given.values.begin(), given.values.end());
     }
-    logits_.tokens.insert(logits_.tokens.end(), given.tokens.begin(), given.tokens.end());
+    all.tokens.insert(all.tokens.end(), given.tokens.begin(), given.tokens.end());
   }
 
   Exchanges exchanges_;  // by member
-  // Of the step that was submitted.
-  std::vector<Status> results_;  // by member
-  Logits logits_;
+  std::shared_ptr<NotedCopies> copies_ = std::make_shared<NotedCopies>();
+  JobThreads<StageStep> steps_;
 };
 
 }  // namespace
@@ -232,9 +292,12 @@ Result<std::unique_ptr<Backend>> make_stage_backend(std::vector<StageMember> sta
     machines.push_back(std::move(stage.machine));
     exchanges.push_back(std::move(stage.exchange));
   }
-  auto group = std::make_unique<StageGroup>(std::move(machines), std::move(exchanges),
-                                            std::move(cut), std::move(host));
-  if (group->has_threads()) return std::unique_ptr<Backend>(std::move(group));
+  try {
+    auto group = std::make_unique<StageGroup>(std::move(machines), std::move(exchanges),
+                                              std::move(cut), std::move(host));
+    if (group->has_threads()) return std::unique_ptr<Backend>(std::move(group));
+  } catch (const std::system_error&) {  // of their threads
+  }
   return Error{"device.stages", "the system gives no thread for each stage"};
 }
 

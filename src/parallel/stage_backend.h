@@ -1,8 +1,13 @@
 #pragma once
 // Several machines as one: each is a stage that has some layers of the model, and each token goes
-// through all of them, one after the other (pipeline parallelism). Long steps go in pieces, so that
-// stages compute at once (micro_batch.h). stages.h says what each has of a step. A stage that fails
-// ends its group.
+// through all of them, one after the other (pipeline parallelism). Stages compute at once where
+// long steps go in pieces (micro_batch.h), and where there are several steps of different sequences
+// (Backend::steps_at_once):
+//
+//   stage 0   step 1 | step 2 | step 3, of the sequences of 1 |
+//   stage 1          | step 1 | step 2                        | step 3 ...
+//
+// stages.h says what each has of a step. A stage that fails ends its group.
 
 #include <memory>
 #include <optional>
@@ -13,10 +18,11 @@
 
 namespace subbyte {
 
-/// The layers of stages: as many weights each, or of two stages the last `last` layers are the
-/// second one's, the head among them.
+/// The layers of stages: as many bytes of weights each, or of two stages the last `last` layers are
+/// the second one's, the head among them, or as many as its memory has room for.
 struct StageSizes {
   std::optional<int64_t> last = {};
+  bool fills_last = false;
 };
 
 /// The rank of a stage among as many: the last one is rank 0, which has the results of a step.

@@ -47,7 +47,7 @@ bool is_angles(const Op& op) {
 /// By layer and after all of them of the head.
 struct Layers {
   std::vector<std::size_t> begins;  // first operations
-  std::vector<double> weights;      // numbers
+  std::vector<int64_t> bytes;       // of weights
   /// By layer, whether a stage may begin with it: another one, whose keys and values it or one
   /// after it reads, is -1; else that one.
   std::vector<int64_t> tied_to;
@@ -82,9 +82,9 @@ Result<Layers> layers_of(const StepPlan& plan) {
     has_head = has_head || begins_head;
     if (begins_head || (layer && *layer == begun)) {
       all.begins.push_back(i);
-      all.weights.push_back(0);
+      all.bytes.push_back(0);
     }
-    if (!all.weights.empty()) all.weights.back() += weight_numbers(plan.ops[i]);
+    if (!all.bytes.empty()) all.bytes.back() += weight_bytes(plan.ops[i]);
     layers.push_back(std::max<int64_t>(std::ssize(all.begins) - 1, 0));
   }
   if (!has_head) return refuse("the model has no layers");
@@ -184,19 +184,19 @@ Result<std::vector<Stage>> even_stages(const StepPlan& plan, int stages) {
                   " stages, which have a layer each at " + "least, and the model has " +
                   std::to_string(count));
   }
-  constexpr double kNone = std::numeric_limits<double>::infinity();
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   const auto columns = static_cast<std::size_t>(count) + 1;
-  // By stages and layers that they have together: the weights of the largest, and where the last
+  // By stages and layers that they have together: the bytes of the largest, and where the last
   // stage begins.
-  std::vector<std::vector<double>> best(stages + 1, std::vector<double>(columns, kNone));
+  std::vector<std::vector<int64_t>> best(stages + 1, std::vector<int64_t>(columns, kNone));
   std::vector<std::vector<int64_t>> from(stages + 1, std::vector<int64_t>(columns));
   best[0][0] = 0;
   for (int stage = 1; stage <= stages; ++stage) {
     for (int64_t end = stage; end <= count; ++end) {
-      double own = end == count ? layers.weights[count] : 0;
+      int64_t own = end == count ? layers.bytes[count] : 0;
       for (int64_t begin = end - 1; begin >= stage - 1; --begin) {
-        own += layers.weights[begin];
-        const double largest = std::max(best[stage - 1][begin], own);
+        own += layers.bytes[begin];
+        const int64_t largest = std::max(best[stage - 1][begin], own);
         if (layers.tied_to[begin] >= 0 || largest >= best[stage][end]) continue;
         best[stage][end] = largest;
         from[stage][end] = begin;

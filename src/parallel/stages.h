@@ -33,8 +33,9 @@ struct Stage {
 /// "layers 0 to 17", "layers 18 to 35 and the head"
 std::string to_string(const Stage& stage);
 
-/// So many stages with a layer each at least, of which the largest has as few weights as possible;
-/// the embedding does not count, as a step reads some rows of it. Code device.stages.
+/// So many stages with a layer each at least, of which the largest has as few bytes of weights as
+/// possible, as handles have them; the embedding does not count, as a step reads some rows of it.
+/// Code device.stages.
 Result<std::vector<Stage>> even_stages(const StepPlan& plan, int stages);
 
 /// Two stages, of which the second one has the last `layers` layers, the head among them; 1 to the

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/model.h"
+#include "models/tensor_spec.h"
 #include "support/family_models.h"
 
 namespace subbyte {
@@ -19,10 +20,16 @@ ModelConfig parsed(const std::string& text) {
 }
 
 /// The head has as many weights as two of the layers.
-StepPlan six_layers() {
-  return *plan_of(parsed(R"({"model_type": "qwen3", "hidden_size": 64, "num_hidden_layers": 6,
-      "intermediate_size": 128, "head_dim": 16, "vocab_size": 1152, "tie_word_embeddings": false,
-      "max_position_embeddings": 128, "num_attention_heads": 4, "num_key_value_heads": 4})"));
+StepPlan six_layers(int64_t bytes_of_head = 1) {
+  const ModelConfig config = parsed(R"({"model_type": "qwen3", "hidden_size": 64,
+      "num_hidden_layers": 6, "intermediate_size": 128, "head_dim": 16, "vocab_size": 1152,
+      "tie_word_embeddings": false, "max_position_embeddings": 128, "num_attention_heads": 4,
+      "num_key_value_heads": 4})");
+  WeightBytes bytes;
+  for (const TensorSpec& spec : tensors_of(config)) {
+    bytes[spec.name] = spec.rows * spec.cols * (spec.role == TensorRole::kHead ? bytes_of_head : 1);
+  }
+  return *plan_of(config, {}, bytes);
 }
 
 std::vector<std::string> texts_of(const std::vector<Stage>& stages) {
@@ -38,6 +45,11 @@ TEST(Stages, have_as_many_weights_as_each_other) {
   EXPECT_EQ(texts_of(*even_stages(plan, 1)), (Texts{"layers 0 to 5 and the head"}));
   EXPECT_EQ(texts_of(*even_stages(plan, 2)),
             (Texts{"layers 0 to 3", "layers 4 to 5 and the head"}));
+  // What counts are bytes, not numbers.
+  EXPECT_EQ(texts_of(*even_stages(six_layers(2), 2)),
+            (Texts{"layers 0 to 4", "layer 5 and the head"}));
+  EXPECT_EQ(texts_of(*even_stages(six_layers(0), 2)),
+            (Texts{"layers 0 to 2", "layers 3 to 5 and the head"}));
   EXPECT_EQ(even_stages(plan, 6)->size(), 6u);
   const auto refused = even_stages(plan, 7);
   ASSERT_FALSE(refused.ok());

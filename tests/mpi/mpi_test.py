@@ -206,7 +206,7 @@ class Refusals(unittest.TestCase):
     def test_another_number_of_ranks(self) -> None:
         command = on_ranks(2, "run", DEMO, "-p", "x")
         command[command.index("--tensor-parallel") + 1] = "3"
-        self.expect_line(command, "mpirun has started 2 ranks, and 3 are asked for")
+        self.expect_line(command, "mpirun has started 2 processes, and 3 ranks are asked for")
 
     def test_another_number_of_stages(self) -> None:
         command = on_ranks(2, "run", DEMO, "-p", "x", by=STAGES)

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,8 @@
 #include "engine/scheduler.h"
 #include "on_ranks.h"
 #include "parallel/stage_backend.h"
+#include "parallel/stages.h"
+#include "support/refusing_gpu.h"
 #include "support/test_names.h"
 
 namespace subbyte {
@@ -95,14 +99,115 @@ INSTANTIATE_TEST_SUITE_P(States, LastLayers,
                          ::testing::ValuesIn(testing::goldens(testing::kEveryBorder)),
                          NamedByValue());
 
+/// Memory of its own for so many numbers of weights.
+class SmallMemory : public testing::EndlessMemory {
+ public:
+  explicit SmallMemory(int64_t weights) : weights_(weights) {}
+  Status reserve(const MemoryNeed& need, const StepPlan&, const StepSize&) override {
+    if (need.weights <= weights_) return {};
+    return Error{"memory.device", "too much"};
+  }
+
+ private:
+  int64_t weights_;
+};
+
+/// A GPU that the CPU plays.
+class SmallGpu : public ForwardingBackend {
+ public:
+  SmallGpu(std::unique_ptr<Backend> cpu, int64_t weights)
+      : ForwardingBackend(*cpu), own_(std::move(cpu)), memory_(weights) {}
+  std::string description() const override { return "a GPU"; }
+  MachineMemory* memory() override { return &memory_; }
+
+ private:
+  std::unique_ptr<Backend> own_;
+  SmallMemory memory_;
+};
+
+/// The CPU, and a GPU after it that has what fits.
+OnMachine with_small_gpu(const std::filesystem::path& folder, int64_t weights) {
+  auto exchanges = make_thread_exchanges(2);
+  std::vector<StageMember> both(2);
+  for (int stage = 0; stage < 2; ++stage) {
+    both[stage].machine = std::move(make_cpu_backend({.num_threads = 1})).value();
+    both[stage].exchange = std::move(exchanges[rank_of_stage(stage, 2)]);
+  }
+  both[1].machine = std::make_unique<SmallGpu>(std::move(both[1].machine), weights);
+  return {folder, make_stage_backend(std::move(both), {.fills_last = true},
+                                     std::make_shared<ThreadPool>(1))};
+}
+
+/// Numbers of a layer of a Qwen3 model, and of its head with the final norm.
+int64_t numbers_of_layer(const ModelConfig& c) {
+  return c.hidden_size * (2 * c.num_heads + 2 * c.num_kv_heads) * c.head_dim +
+         3 * c.hidden_size * c.intermediate_size;
+}
+
+TEST(LayersThatFit, are_those_that_the_gpu_has_room_for) {
+  const auto folder = testing::golden_folder("qwen3-bf16");
+  const std::vector<int32_t> prompt = testing::prompt_of(folder);
+  OnMachine one = on_stages(folder, 1);
+  ASSERT_EQ(one.error(), "");
+  const ModelConfig& config = one.model().config();
+  const int64_t layer = numbers_of_layer(config);
+  const int64_t vectors =
+      config.num_layers * 2 * (config.hidden_size + config.head_dim) + config.hidden_size;
+  const int64_t head = config.vocab_size * config.hidden_size;
+  OnMachine none = with_small_gpu(folder, head + vectors - 1);
+  EXPECT_NE(none.error().find("memory.device"), std::string::npos) << none.error();
+  for (int64_t layers = 0; layers <= config.num_layers; ++layers) {
+    SCOPED_TRACE(layers);
+    OnMachine both = with_small_gpu(folder, head + vectors + layers * layer);
+    ASSERT_EQ(both.error(), "");
+    // The CPU has one layer at least.
+    const int64_t first = config.num_layers - std::min(layers, config.num_layers - 1);
+    const Stage last = {
+        .first_layer = first, .last_layer = config.num_layers, .num_layers = config.num_layers};
+    EXPECT_NE(both.backend().description().find(to_string(last) + " on a GPU"), std::string::npos)
+        << both.backend().description();
+    EXPECT_EQ(both.logits(prompt), one.logits(prompt));
+  }
+}
+
+/// Counts steps on their way, whose sequences are different ones.
+class CountedSteps : public ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+
+  void submit(const CompiledStep& step, const Batch& batch) override {
+    std::set<const Sequence*>& own = on_their_way_.emplace_back();
+    for (const Part& part : batch.parts) own.insert(part.sequence);
+    std::size_t sum = 0;
+    std::set<const Sequence*> all;
+    for (const auto& one : on_their_way_) {
+      sum += one.size();
+      all.insert(one.begin(), one.end());
+    }
+    EXPECT_EQ(all.size(), sum);
+    most_ = std::max(most_, std::ssize(on_their_way_));
+    backend_.submit(step, batch);
+  }
+  Status wait(Logits& logits) override {
+    on_their_way_.pop_front();
+    return backend_.wait(logits);
+  }
+
+  int64_t most() const { return most_; }
+
+ private:
+  std::deque<std::set<const Sequence*>> on_their_way_;
+  int64_t most_ = 0;
+};
+
 /// The tokens of each sample of requests whose prompts begin alike, some of them longer than a
 /// piece of a step.
-std::map<std::pair<RequestId, int64_t>, std::vector<int32_t>> samples_of(OnMachine& on) {
-  const Model& model = on.model();
-  auto pool = model.make_kv_pool(on.backend(), Element::kF32, {4096, 8, 1024, true, 4});
+std::map<std::pair<RequestId, int64_t>, std::vector<int32_t>> samples_of(const Model& model,
+                                                                         Backend& backend) {
+  auto pool = model.make_kv_pool(backend, Element::kF32, {4096, 8, 1024, true, 4});
   EXPECT_TRUE(pool.ok());
   std::map<std::pair<RequestId, int64_t>, std::vector<int32_t>> tokens;
-  Scheduler scheduler(model, on.backend(), *pool, {.max_sequences = 4, .step_tokens = 1024});
+  Scheduler scheduler(model, backend, *pool, {.max_sequences = 4, .step_tokens = 1024});
   Random random(7);
   // More than a piece of a step.
   const int64_t longest = std::min<int64_t>(model.config().max_positions, 512) - 10;
@@ -143,9 +248,11 @@ TEST_P(RequestsOnStages, have_the_tokens_of_one_machine) {
   OnMachine stages = on_stages(folder, 2, true);
   ASSERT_EQ(one.error(), "");
   ASSERT_EQ(stages.error(), "");
-  const auto expected = samples_of(one);
+  const auto expected = samples_of(one.model(), one.backend());
   EXPECT_EQ(expected.size(), 10u);
-  EXPECT_EQ(samples_of(stages), expected);
+  CountedSteps counted(stages.backend());
+  EXPECT_EQ(samples_of(stages.model(), counted), expected);
+  EXPECT_EQ(counted.most(), 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, RequestsOnStages,

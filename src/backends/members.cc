@@ -1,0 +1,72 @@
+#include "backends/members.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "parallel/shares.h"
+
+namespace subbyte {
+namespace {
+
+constexpr int kMaxMembers = 64;
+
+}  // namespace
+
+std::optional<MpiPlace> processes() {
+  const std::optional<MpiPlace> place = find_mpi_place();
+  return place && place->size > 1 ? place : std::nullopt;
+}
+
+Status check_members(const DeviceOptions& options, int members, const MemberWords& words) {
+  const std::string many(words.many);
+  const auto refuse = [&](const std::string& message) {
+    return Error{words.code, std::string(words.topic) + ": " + message};
+  };
+  if (members < 1 || members > kMaxMembers) {
+    return refuse("expected 1 to " + std::to_string(kMaxMembers) + " " + many + ", found " +
+                  std::to_string(members));
+  }
+  if (members == 1) return {};
+  if (const auto place = processes()) {
+    if (options.device.starts_with("cuda")) {
+      return refuse("GPUs are " + many +
+                    " of one process, started without mpirun; processes are with --device cpu");
+    }
+    if (place->size == members) return {};
+    return refuse("mpirun has started " + std::to_string(place->size) + " processes, and " +
+                  std::to_string(members) + " " + many + " are asked for");
+  }
+  if (options.pin_threads) {
+    return refuse("threads of several " + many +
+                  " in one process are not pinned: leave pinning (--pin, SUBBYTE_PIN=1) out");
+  }
+  if (options.threads != nullptr) return refuse(many + " have threads of their own");
+  return {};
+}
+
+Result<std::vector<std::unique_ptr<Backend>>> divide_threads(const ExecutionOptions& options,
+                                                             int members, const MakeMember& make) {
+  SUBBYTE_CHECK(check_num_threads(options.num_threads));
+  const int threads = ThreadPool(options.num_threads).size();
+  std::vector<std::unique_ptr<Backend>> made;
+  for (int member = 0; member < members; ++member) {
+    ExecutionOptions own = options;
+    own.num_threads =
+        static_cast<int>(std::max<int64_t>(1, share_of(threads, member, members).count));
+    SUBBYTE_TRY(auto machine, make(member, own));
+    made.push_back(std::move(machine));
+  }
+  return made;
+}
+
+Result<std::unique_ptr<Backend>> make_process(const ExecutionOptions& options,
+                                              ProcessBackend::Reads reads, const MakeGroup& make) {
+  SUBBYTE_CHECK(check_num_threads(options.num_threads));
+  SUBBYTE_TRY(std::unique_ptr<Exchange> made, make_mpi_exchange());
+  const std::shared_ptr<Exchange> exchange = std::move(made);
+  SUBBYTE_TRY(auto group, make(exchange, std::make_shared<ThreadPool>(options.num_threads)));
+  return std::unique_ptr<Backend>(
+      std::make_unique<ProcessBackend>(std::move(group), exchange, reads));
+}
+
+}  // namespace subbyte

@@ -1,0 +1,51 @@
+#pragma once
+// What ranks and stages have in common: as many members of a group as there are machines for, each
+// with a part of the CPU's threads, or in a process of its own.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "exchange/mpi_exchange.h"
+#include "kernels/cpu/execution.h"
+#include "ops/backend.h"
+#include "parallel/process_backend.h"
+#include "subbyte/device.h"
+
+namespace subbyte {
+
+/// The place among several processes of mpirun; nullopt: there are no others.
+std::optional<MpiPlace> processes();
+
+/// Words of messages about members.
+struct MemberWords {
+  std::string_view code;   // of errors
+  std::string_view topic;  // that they begin with
+  std::string_view many;   // "ranks"
+};
+
+/// For less than 1 member or more than 64, or options that members do not have: threads that were
+/// given or are pinned, GPUs under mpirun, another number than it has started. One member has all.
+Status check_members(const DeviceOptions& options, int members, const MemberWords& words);
+
+/// Makes a machine of a member with its part of the threads.
+using MakeMember =
+    std::function<Result<std::unique_ptr<Backend>>(int member, const ExecutionOptions& own)>;
+
+/// The threads of `options` are divided among so many; each has one at least. Codes: those of
+/// `make`, execution.options.
+Result<std::vector<std::unique_ptr<Backend>>> divide_threads(const ExecutionOptions& options,
+                                                             int members, const MakeMember& make);
+
+/// Makes the group with the one member of this process.
+using MakeGroup = std::function<Result<std::unique_ptr<Backend>>(
+    const std::shared_ptr<Exchange>& exchange, std::shared_ptr<Executor> host)>;
+
+/// The member of this process of several. Codes: those of `make`, exchange.mpi.
+Result<std::unique_ptr<Backend>> make_process(const ExecutionOptions& options,
+                                              ProcessBackend::Reads reads, const MakeGroup& make);
+
+}  // namespace subbyte
