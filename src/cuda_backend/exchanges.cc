@@ -7,8 +7,9 @@
 #include <cstring>
 #include <span>
 
-#include "base/float16.h"
 #include "cuda_backend/step_runner.h"
+#include "kernels/cuda/elementwise/gates.h"
+#include "kernels/cuda/elementwise/norm.h"
 #include "kernels/cuda/exchange/peer_sum.h"
 
 namespace subbyte {
@@ -79,42 +80,52 @@ Status CudaStepRunner::launch(const AllGatherOp& op) {
   return {};
 }
 
-std::vector<SentValue> CudaStepRunner::sent() const {
-  std::vector<SentValue> values;
-  if (!std::holds_alternative<SendOp>(plan_->ops.back().what)) return values;
+/// Rows of float32 go over, which kernels make of activations here and round to those there.
+Status CudaStepRunner::take_sent() {
+  sent_.clear();
   for (const SendOp* op : ops_of<SendOp>(*plan_)) {
     const StepValue& value = plan_->value(op->x);
-    values.push_back({at(op->x), rows_of(op->x) * value.cols,
-                      value.type == ValueType::kFloat ? Element::kF32 : element()});
+    const int64_t count = rows_of(op->x) * value.cols;
+    if (value.type == ValueType::kFloat) {
+      sent_.push_back({floats(op->x), count});
+    } else {
+      SUBBYTE_TRY(std::byte* const memory, step_.take(count * int64_t{sizeof(float)}));
+      sent_.push_back({reinterpret_cast<float*>(memory), count});
+    }
   }
-  return values;
+  return {};
+}
+
+const std::vector<SentValue>& CudaStepRunner::sent() const {
+  auto to = sent_.begin();
+  for (const SendOp* op : ops_of<SendOp>(*plan_)) {
+    const auto& [numbers, count] = *to++;
+    if (plan_->value(op->x).type == ValueType::kFloat || count == 0) continue;
+    cuda::run_to_floats(numbers, at(op->x), element(), count, stream_);
+  }
+  return sent_;
 }
 
 /// In the order of the stream before all operations, and not as one of them, so that graphs and
 /// programs have only what repeats. Who calls this has waited for the step before it.
 Status CudaStepRunner::receive(const Batch& batch) {
   if (plan_->as<ReceiveOp>(0) == nullptr) return {};  // a plan begins with them
-  const std::vector<const ReceiveOp*> all = ops_of<ReceiveOp>(*plan_);
-  int64_t bytes = 0;
-  for (const ReceiveOp* op : all) bytes += rows_of(op->y) * op->cols * value_bytes(op->type);
-  SUBBYTE_CHECK(received_.grow(bytes));
-  std::byte* to = received_.data();
-  for (const ReceiveOp* op : all) {
-    const auto count = static_cast<std::size_t>(rows_of(op->y) * op->cols);
-    const std::span<const float> numbers =
-        batch.received.subspan(static_cast<std::size_t>(rows_of(op->y) * op->before), count);
-    const std::size_t size = count * static_cast<std::size_t>(value_bytes(op->type));
-    if (op->type == ValueType::kFloat) {
-      std::memcpy(to, numbers.data(), size);
-    } else {
-      const bool is_bf16 = number_ == cuda::Number::kBF16;
-      std::ranges::transform(numbers, reinterpret_cast<uint16_t*>(to), [is_bf16](float number) {
-        return is_bf16 ? to_bfloat16(number).bits : to_float16(number).bits;
-      });
+  const auto bytes = batch.received.size_bytes();
+  SUBBYTE_CHECK(received_.grow(static_cast<int64_t>(bytes)));
+  if (bytes > 0) std::memcpy(received_.data(), batch.received.data(), bytes);
+  const std::byte* from = received_.data();
+  for (const ReceiveOp* op : ops_of<ReceiveOp>(*plan_)) {
+    const int64_t count = rows_of(op->y) * op->cols;
+    const auto size = static_cast<std::size_t>(count) * sizeof(float);
+    std::byte* to = at(op->y);
+    if (op->type != ValueType::kFloat) {
+      SUBBYTE_TRY(to, step_.take(static_cast<int64_t>(size)));
     }
-    const cudaError_t error = cudaMemcpyAsync(at(op->y), to, size, cudaMemcpyHostToDevice, stream_);
+    const cudaError_t error = cudaMemcpyAsync(to, from, size, cudaMemcpyHostToDevice, stream_);
     if (error != cudaSuccess) return cuda_error("cuda.copy", "copy to the GPU", error);
-    to += size;
+    from += size;
+    if (op->type == ValueType::kFloat || count == 0) continue;
+    cuda::run_add(at(op->y), reinterpret_cast<float*>(to), nullptr, 0, element(), count, stream_);
   }
   return {};
 }

@@ -71,13 +71,24 @@ int64_t choice_bytes(int64_t vocabulary, const StepSize& size) {
   return cuda::sample_scratch_bytes(call) + 2 * (rows + biases + size.positions * 4);
 }
 
+/// Floats of activations that other stages have sent or are sent.
+int64_t exchanged_bytes(const StepPlan& plan, const StepSize& size) {
+  int64_t bytes = 0;
+  for (const ReceiveOp* op : ops_of<ReceiveOp>(plan))
+    bytes += size.tokens * op->cols * 4 + kAlignment;
+  for (const SendOp* op : ops_of<SendOp>(plan)) {
+    bytes += size.tokens * plan.value(op->x).cols * 4 + kAlignment;
+  }
+  return bytes;
+}
+
 int64_t value_bytes(const StepPlan& plan, const StepSize& size) {
   int64_t bytes = 0;
   for (const ValueSlot& slot : assign_slots(plan).slots) {
     const int64_t rows = slot.rows == ValueRows::kTokens ? size.tokens : size.logits;
     bytes += rows * slot.cols * (slot.type == ValueType::kFloat ? 4 : 2) + kAlignment;
   }
-  return bytes;
+  return bytes + exchanged_bytes(plan, size);
 }
 
 /// Tokens and rows of the head; for each group of the cache the places of tokens and a table of

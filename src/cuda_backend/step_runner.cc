@@ -158,6 +158,7 @@ Status CudaStepRunner::prepare(const CudaCompiledStep& step, const Batch& batch,
                                  head == nullptr ? ColumnRange() : head->parts[rank].front(),
                                  rank));
   SUBBYTE_CHECK(receive(batch));
+  SUBBYTE_CHECK(take_sent());
   return schedule_->has_programs() ? bind_programs(step, *schedule_) : Status();
 }
 

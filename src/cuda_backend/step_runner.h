@@ -127,7 +127,8 @@ class CudaStepRunner {
   /// Puts what the stage before has sent into the memory of its values.
   Status receive(const Batch& batch);
   /// Finds what the next stage reads.
-  std::vector<SentValue> sent() const;
+  const std::vector<SentValue>& sent() const;
+  Status take_sent();
   const Schedule& programs_of(const CudaCompiledStep& step, const Batch& batch) const;
   bool attends(const CudaCompiledStep& step, const Batch& batch) const;
   Status take_values();
@@ -197,6 +198,7 @@ class CudaStepRunner {
   CudaBuffer partials_;   // of attention
   CudaBuffer expansion_;  // of latents
   CudaBuffer received_{pinned_step_memory()};
+  std::vector<SentValue> sent_;  // as floats
   CudaAttention attention_;
   CudaDeltaNets delta_nets_;
   StepPrograms programs_;

@@ -7,8 +7,6 @@
 #include <span>
 #include <utility>
 
-#include "base/float16.h"
-
 namespace subbyte {
 namespace {
 
@@ -41,31 +39,18 @@ Status copy_logits(CudaBuffer& to, const StepResults& results, const Batch& batc
   return {};
 }
 
-/// Of all values, one after the other.
-Status copy_sent(CudaBuffer& to, std::span<const SentValue> sent, cuda::Stream stream) {
-  int64_t bytes = 0;
-  for (const SentValue& value : sent) bytes += value.bytes();
-  SUBBYTE_CHECK(to.grow(bytes));
+/// All values, one after the other; how many numbers.
+Result<int64_t> copy_sent(CudaBuffer& to, std::span<const SentValue> sent, cuda::Stream stream) {
+  int64_t count = 0;
+  for (const SentValue& value : sent) count += value.count;
+  SUBBYTE_CHECK(to.grow(count * kNumberBytes));
   int64_t at = 0;
   for (const SentValue& value : sent) {
-    SUBBYTE_CHECK(copy_to_host(to, at, value.numbers, value.bytes(), stream));
-    at += value.bytes();
+    const int64_t bytes = value.count * kNumberBytes;
+    SUBBYTE_CHECK(copy_to_host(to, at, value.numbers, bytes, stream));
+    at += bytes;
   }
-  return {};
-}
-
-void add_floats(const SentValue& value, const std::byte* from, std::vector<float>& to) {
-  for (int64_t i = 0; i < value.count; ++i) {
-    float number = 0;
-    uint16_t half = 0;
-    if (value.element == Element::kF32) {
-      std::memcpy(&number, from + i * 4, sizeof number);
-    } else {
-      std::memcpy(&half, from + i * 2, sizeof half);
-      number = value.element == Element::kBF16 ? to_float(BFloat16{half}) : to_float(Float16{half});
-    }
-    to.push_back(number);
-  }
+  return count;
 }
 
 }  // namespace
@@ -102,8 +87,12 @@ void StepsInFlight::end(const StepResults& results, const Batch& batch, cuda::St
   if (flight.error.ok()) {
     flight.error = copy_to_host(flight.tokens, 0, results.tokens, token_bytes, stream);
   }
-  flight.sent = results.sent;
-  if (flight.error.ok()) flight.error = copy_sent(flight.sent_numbers, flight.sent, stream);
+  flight.num_sent = 0;
+  if (flight.error.ok()) {
+    const auto sent = copy_sent(flight.sent_numbers, results.sent, stream);
+    if (sent.ok()) flight.num_sent = *sent;
+    if (!sent.ok()) flight.error = sent.error();
+  }
   flight.knows_loss = results.lost != nullptr;
   if (flight.error.ok() && flight.knows_loss) {
     flight.error = copy_to_host(flight.lost, 0, results.lost, kNumberBytes, stream);
@@ -129,12 +118,8 @@ Status StepsInFlight::finish(Logits& logits) {
   try {
     logits.values.resize(flight.num_logits * logits.vocab_size);
     logits.tokens.resize(flight.num_choices);
-    logits.sent.clear();
-    const std::byte* from = flight.sent_numbers.data();
-    for (const SentValue& value : flight.sent) {
-      add_floats(value, from, logits.sent);
-      from += value.bytes();
-    }
+    const auto* const sent = reinterpret_cast<const float*>(flight.sent_numbers.data());
+    logits.sent.assign(sent, sent + flight.num_sent);
   } catch (const std::bad_alloc&) {
     return Error{"cuda.memory", "no memory of the host for the results of a step"};
   }

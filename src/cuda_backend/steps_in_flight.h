@@ -16,11 +16,8 @@ namespace subbyte {
 
 /// A value for the next stage, in device memory.
 struct SentValue {
-  const std::byte* numbers = nullptr;
+  float* numbers = nullptr;
   int64_t count = 0;
-  Element element = Element::kF32;
-
-  int64_t bytes() const { return count * element_bytes(element); }
 };
 
 struct StepInFlight {
@@ -32,7 +29,7 @@ struct StepInFlight {
   CudaBuffer logits{pinned_step_memory()};
   CudaBuffer lost{pinned_step_memory()};  // StepResults::lost
   bool knows_loss = false;                // that is copied
-  std::vector<SentValue> sent;
+  int64_t num_sent = 0;
   CudaBuffer sent_numbers{pinned_step_memory()};  // one value after the other
   CUevent_st* done = nullptr;
 };

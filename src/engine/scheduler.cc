@@ -350,22 +350,12 @@ Status Scheduler::enqueue_steps() {
     lacks_room_ = false;
     SUBBYTE_CHECK(push(std::move(step)));
   }
-  if (backend_.steps_at_once() > 1) return enqueue_steps_beside();
   // Who lacks pages gets them from others when nothing is on its way.
-  if (!steps_.has_room() || lacks_room_) return {};
-  admit();
-  Step ahead = next_step(true);
-  return ahead.parts.empty() ? Status() : push(std::move(ahead));
-}
-
-/// Steps of those that are in none. Who lacks pages gets them from others when nothing is on its
-/// way.
-Status Scheduler::enqueue_steps_beside() {
-  while (steps_.has_room_beside() && !lacks_room_) {
+  while (steps_.takes_more() && !lacks_room_) {
     admit();
-    Step beside = next_step(true);
-    if (beside.parts.empty()) return {};
-    SUBBYTE_CHECK(push(std::move(beside)));
+    Step more = next_step(true);
+    if (more.parts.empty()) return {};
+    SUBBYTE_CHECK(push(std::move(more)));
   }
   return {};
 }

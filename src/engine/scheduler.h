@@ -254,7 +254,6 @@ class Scheduler {
   int64_t num_awaiting() const;
 
   Status enqueue_steps();
-  Status enqueue_steps_beside();
   Status push(Step step);
   double now() const;
   void measure(const Step& done, double asked);

@@ -26,8 +26,8 @@ class StepQueue {
 
   bool empty() const { return steps_.empty(); }
   bool has_room() const { return std::ssize(steps_) < backend_.steps_in_flight(); }
-  /// The same for a step of sequences that no other one has.
-  bool has_room_beside() const { return std::ssize(steps_) < backend_.steps_at_once(); }
+  /// The same, or for a step of sequences that no other one has.
+  bool takes_more() const { return has_room() || std::ssize(steps_) < backend_.steps_at_once(); }
   /// Parts of the step that was pushed last.
   const std::vector<Part>& last() const { return steps_.back(); }
 

@@ -42,10 +42,11 @@ class Exchange {
   virtual Status gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
   /// Copies the bytes of rank `from` to the others.
   virtual Status broadcast(std::span<std::byte> bytes, int from) = 0;
-  /// Gives bytes to one rank, which receives as many from this one; the others know nothing of it.
-  /// May return before that, or wait for it.
-  virtual Status send(std::span<const std::byte> bytes, int to) = 0;
-  virtual Status receive(std::span<std::byte> bytes, int from) = 0;
+  /// Gives numbers to one rank, which receives as many from this one; the others know nothing of
+  /// it. May return before that, or wait for it.
+  virtual Status send(std::vector<float> numbers, int to) = 0;
+  /// As many as `numbers` has, which may become the list that was sent.
+  virtual Status receive(std::vector<float>& numbers, int from) = 0;
   /// Waits until all ranks are here.
   virtual Status barrier() = 0;
 

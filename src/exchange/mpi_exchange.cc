@@ -110,7 +110,8 @@ class MpiExchange : public Exchange {
     });
   }
 
-  Status send(std::span<const std::byte> bytes, int to) override {
+  Status send(std::vector<float> numbers, int to) override {
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(numbers));
     return in_pieces(bytes.size(), [&](std::size_t begin, std::size_t size) {
       return call([&](Handle* request) {
         return mpi_.isend(bytes.data() + begin, static_cast<int>(size), mpi_.byte, to, kSendTag,
@@ -119,7 +120,8 @@ class MpiExchange : public Exchange {
     });
   }
 
-  Status receive(std::span<std::byte> bytes, int from) override {
+  Status receive(std::vector<float>& numbers, int from) override {
+    const std::span<std::byte> bytes = std::as_writable_bytes(std::span(numbers));
     return in_pieces(bytes.size(), [&](std::size_t begin, std::size_t size) {
       return call([&](Handle* request) {
         return mpi_.irecv(bytes.data() + begin, static_cast<int>(size), mpi_.byte, from, kSendTag,
@@ -231,7 +233,7 @@ class MpiExchange : public Exchange {
     });
   }
 
-  /// Begins a call and waits for its end, or for a rank that leaves. One thread at a time is in MPI.
+  /// Begins a call and waits for its end, or for a rank that leaves. MPI has one thread at a time.
   template <class Begin>
   Status call(Begin begin) {
     std::unique_lock lock(mutex_);

@@ -66,7 +66,7 @@ struct Group {
         spin(size <= static_cast<int>(std::thread::hardware_concurrency()) ? kSpin
                                                                            : microseconds{}) {}
 
-  using Mail = std::deque<std::vector<std::byte>>;
+  using Mail = std::deque<std::vector<float>>;
 
   std::vector<Member> members;
   std::vector<Mail> mail;  // [from][to], what was sent and not received; guarded by the mutex
@@ -150,22 +150,20 @@ class ThreadExchange : public Exchange {
     return {};
   }
 
-  Status send(std::span<const std::byte> bytes, int to) override {
+  Status send(std::vector<float> numbers, int to) override {
     const std::lock_guard lock(group_->mutex);
     if (!group_->reason.empty()) return Error{"exchange.lost", group_->reason};
-    group_->mail_of(rank_, to).emplace_back(bytes.begin(), bytes.end());
+    group_->mail_of(rank_, to).push_back(std::move(numbers));
     group_->members[to].tell_of_mail();
     return {};
   }
 
-  Status receive(std::span<std::byte> bytes, int from) override {
-    SUBBYTE_TRY(const std::vector<std::byte> found, next_mail(from));
-    if (found.size() != bytes.size()) {
-      return mismatch("expects " + std::to_string(bytes.size()) + " bytes of rank " +
-                      std::to_string(from) + ", which has sent " + std::to_string(found.size()));
-    }
-    std::ranges::copy(found, bytes.begin());
-    return {};
+  Status receive(std::vector<float>& numbers, int from) override {
+    const std::size_t expected = numbers.size();
+    SUBBYTE_TRY(numbers, next_mail(from));
+    if (numbers.size() == expected) return {};
+    return mismatch("expects " + std::to_string(expected) + " numbers of rank " +
+                    std::to_string(from) + ", which has sent " + std::to_string(numbers.size()));
   }
 
   Status barrier() override { return round(Call::kBarrier, 0, {}); }
@@ -176,7 +174,7 @@ class ThreadExchange : public Exchange {
   Slot& slot(int rank) { return group_->members[rank].slots[round_ % 2]; }
 
   /// Waits for what that rank sends next.
-  Result<std::vector<std::byte>> next_mail(int from) {
+  Result<std::vector<float>> next_mail(int from) {
     Gate& gate = group_->members[rank_].mail;
     for (uint32_t seen = gate.value.load();;) {
       {
@@ -184,7 +182,7 @@ class ThreadExchange : public Exchange {
         Group::Mail& mail = group_->mail_of(from, rank_);
         if (!group_->reason.empty()) return Error{"exchange.lost", group_->reason};
         if (!mail.empty()) {
-          std::vector<std::byte> found = std::move(mail.front());
+          std::vector<float> found = std::move(mail.front());
           mail.pop_front();
           return found;
         }

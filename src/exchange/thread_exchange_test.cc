@@ -108,13 +108,13 @@ TEST(ThreadExchange, every_rank_can_broadcast) {
 void go_round(Exchange& exchange) {
   const int next = (exchange.rank() + 1) % exchange.size();
   const int before = (exchange.rank() + exchange.size() - 1) % exchange.size();
-  for (const std::size_t bytes : {1, 0, 5000}) {
-    ASSERT_TRUE(exchange.send(std::vector(bytes, std::byte(exchange.rank() + 1)), next).ok());
+  for (const std::size_t count : {1, 0, 5000}) {
+    ASSERT_TRUE(exchange.send(std::vector(count, exchange.rank() + 1.0f), next).ok());
   }
-  for (const std::size_t bytes : {1, 0, 5000}) {
-    std::vector<std::byte> found(bytes);
+  for (const std::size_t count : {1, 0, 5000}) {
+    std::vector<float> found(count);
     ASSERT_TRUE(exchange.receive(found, before).ok());
-    EXPECT_EQ(found, std::vector(bytes, std::byte(before + 1)));
+    EXPECT_EQ(found, std::vector(count, before + 1.0f));
   }
   ASSERT_TRUE(exchange.barrier().ok());
 }
@@ -126,7 +126,7 @@ TEST(ThreadExchange, what_is_sent_comes_in_its_order) {
 TEST(ThreadExchange, who_waits_for_a_rank_that_leaves_is_told) {
   on_all(make_thread_exchanges(2), [](Exchange& exchange) {
     if (exchange.rank() == 0) return exchange.leave("no memory");
-    std::vector<std::byte> found(3);
+    std::vector<float> found(3);
     const Status received = exchange.receive(found, 0);
     ASSERT_FALSE(received.ok());
     EXPECT_EQ(received.error().code, "exchange.lost");
@@ -137,22 +137,22 @@ TEST(ThreadExchange, who_waits_for_a_rank_that_leaves_is_told) {
 
 TEST(ThreadExchange, what_a_lost_rank_has_sent_is_not_read) {
   const auto exchanges = make_thread_exchanges(2);
-  std::vector<std::byte> bytes(4);
-  ASSERT_TRUE(exchanges[0]->send(bytes, 1).ok());
+  std::vector<float> numbers(4);
+  ASSERT_TRUE(exchanges[0]->send(numbers, 1).ok());
   exchanges[0]->leave("no memory");
-  const Status received = exchanges[1]->receive(bytes, 0);
+  const Status received = exchanges[1]->receive(numbers, 0);
   ASSERT_FALSE(received.ok());
   EXPECT_EQ(received.error().message, "rank 0 of 2: no memory");
 }
 
 TEST(ThreadExchange, another_size_than_was_sent_is_refused) {
   on_all(make_thread_exchanges(2), [](Exchange& exchange) {
-    std::vector<std::byte> bytes(exchange.rank() == 0 ? 4 : 3);
+    std::vector<float> numbers(exchange.rank() == 0 ? 4 : 3);
     if (exchange.rank() == 0) {
-      ASSERT_TRUE(exchange.send(bytes, 1).ok());
-      EXPECT_EQ(exchange.receive(bytes, 1).error().code, "exchange.lost");
+      ASSERT_TRUE(exchange.send(numbers, 1).ok());
+      EXPECT_EQ(exchange.receive(numbers, 1).error().code, "exchange.lost");
     } else {
-      EXPECT_EQ(exchange.receive(bytes, 0).error().code, "exchange.mismatch");
+      EXPECT_EQ(exchange.receive(numbers, 0).error().code, "exchange.mismatch");
     }
   });
 }

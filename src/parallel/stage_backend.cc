@@ -245,8 +245,7 @@ class StageGroup : public Group {
     for (const MicroBatch& piece : step.pieces) {
       if (!is_first) {
         received.resize(num_tokens(piece) * static_cast<std::size_t>(cols));
-        SUBBYTE_CHECK(others.receive(std::as_writable_bytes(std::span(received)),
-                                     (others.rank() + stages - 1) % stages));
+        SUBBYTE_CHECK(others.receive(received, (others.rank() + stages - 1) % stages));
       }
       const StageBatch own(batch, piece, (*step.pools)[i], is_last, received);
       members()[i]->submit(compiled, own.batch());
@@ -255,8 +254,7 @@ class StageGroup : public Group {
       if (is_last) {
         add(std::move(given), step.logits);
       } else {
-        SUBBYTE_CHECK(
-            others.send(std::as_bytes(std::span(given.sent)), (others.rank() + 1) % stages));
+        SUBBYTE_CHECK(others.send(std::move(given.sent), (others.rank() + 1) % stages));
       }
     }
     return {};
