@@ -4,31 +4,25 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 #include <vector>
 
 #include "base/random.h"
 #include "cpu_backend/heads.h"
+#include "support/float_bits.h"
 #include "support/isa_test.h"
+#include "support/random_matrix.h"
 
 namespace subbyte {
 namespace {
+
+using testing::bits_of;
 
 constexpr int64_t kSequences = 3;
 constexpr int64_t kPages = 17;  // of each sequence
 
 std::vector<float> random_floats(int64_t count, uint64_t seed) {
-  Random random(seed);
-  std::vector<float> floats(count);
-  for (float& x : floats) x = static_cast<float>(random.normal());
-  return floats;
-}
-
-std::vector<uint32_t> bits_of(std::span<const float> floats) {
-  std::vector<uint32_t> bits(floats.size());
-  std::ranges::transform(floats, bits.begin(), [](float x) { return std::bit_cast<uint32_t>(x); });
-  return bits;
+  return testing::random_inputs(1, count, testing::Contents::kReal, seed);
 }
 
 /// A token of each of some sequences, of which one is at its first position.

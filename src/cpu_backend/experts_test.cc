@@ -167,6 +167,10 @@ std::vector<double> run_expert(const TestExperts& experts, int64_t e, std::span<
   return out;
 }
 
+std::vector<float> random_tokens(int64_t tokens, uint64_t seed) {
+  return subbyte::testing::random_inputs(tokens, kHidden, Contents::kReal, seed);
+}
+
 class Moe : public subbyte::testing::IsaTest {
  protected:
   static std::vector<float> run(const TestExperts& experts, std::span<const float> x,
@@ -194,11 +198,18 @@ class Moe : public subbyte::testing::IsaTest {
       }
     }
   }
-};
 
-std::vector<float> random_tokens(int64_t tokens, uint64_t seed) {
-  return subbyte::testing::random_inputs(tokens, kHidden, Contents::kReal, seed);
-}
+  /// Of tokens with two experts each, which count a half.
+  static void expect_formula_of_halves(const TestExperts& experts) {
+    for (const int64_t tokens : {1, 3, 40}) {
+      std::vector<Route> routes;
+      for (int64_t i = 0; i < 2 * tokens; ++i) {
+        routes.push_back({static_cast<int32_t>((i * i + i) % kExperts), 0.5f});
+      }
+      expect_formula(experts, random_tokens(tokens, tokens), routes, 2);
+    }
+  }
+};
 
 TEST_P(Moe, matches_the_formula) {
   const TestExperts experts = random_experts(1);
@@ -220,14 +231,7 @@ TEST_P(Moe, without_bias_and_clamp_matches_the_formula) {
   experts.swiglu = {};
   experts.gate_up_bias.clear();
   experts.down_bias.clear();
-  for (const int64_t tokens : {1, 3, 40}) {
-    const std::vector<float> x = random_tokens(tokens, tokens);
-    std::vector<Route> routes;
-    for (int64_t i = 0; i < 2 * tokens; ++i) {
-      routes.push_back({static_cast<int32_t>((i * i + i) % kExperts), 0.5f});
-    }
-    expect_formula(experts, x, routes, 2);
-  }
+  expect_formula_of_halves(experts);
 }
 
 /// As compressed-tensors, ModelOpt and AutoRound keep them: a factor each, and here a format each.
@@ -246,14 +250,7 @@ TEST_P(Moe, gate_and_up_may_be_apart_and_of_other_formats) {
         experts.gate_up.push_back({view, {}});
       }
     }
-    for (const int64_t tokens : {1, 3, 40}) {
-      const std::vector<float> x = random_tokens(tokens, tokens);
-      std::vector<Route> routes;
-      for (int64_t i = 0; i < 2 * tokens; ++i) {
-        routes.push_back({static_cast<int32_t>((i * i + i) % kExperts), 0.5f});
-      }
-      expect_formula(experts, x, routes, 2);
-    }
+    expect_formula_of_halves(experts);
   }
 }
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cmath>
 #include <deque>
 #include <string>
@@ -15,12 +14,14 @@
 #include "base/float16.h"
 #include "cpu_backend/gates.h"
 #include "kernels/cpu/linear.h"
+#include "support/float_bits.h"
 #include "support/isa_test.h"
 #include "support/random_matrix.h"
 
 namespace subbyte {
 namespace {
 
+using testing::bits_of;
 using testing::Contents;
 using testing::random_inputs;
 using testing::random_matrix;
@@ -30,13 +31,6 @@ constexpr WeightFormat kU4 = {Format::kU4, Format::kF16, Zero::kU8, 32};
 constexpr WeightFormat kU8 = {Format::kU8, Format::kF16, Zero::kU16, 128};
 constexpr WeightFormat kMxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
 constexpr WeightFormat kBf16 = {Format::kBF16, Format::kNone, Zero::kNone, 0};
-
-/// Bits, so that the sign of a zero counts and NaN equals itself.
-std::vector<uint32_t> bits_of(std::span<const float> values) {
-  std::vector<uint32_t> bits(values.size());
-  std::ranges::transform(values, bits.begin(), [](float x) { return std::bit_cast<uint32_t>(x); });
-  return bits;
-}
 
 /// Products with what they read and write.
 class Products {

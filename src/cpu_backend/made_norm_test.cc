@@ -5,17 +5,18 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <vector>
 
 #include "cpu_backend/norm.h"
 #include "kernels/cpu/linear_pass.h"
+#include "support/float_bits.h"
 #include "support/isa_test.h"
 #include "support/random_matrix.h"
 
 namespace subbyte {
 namespace {
 
+using testing::bits_of;
 using testing::Contents;
 using testing::random_inputs;
 using testing::random_matrix;
@@ -23,12 +24,6 @@ using testing::RandomMatrix;
 
 constexpr int64_t kCols = 328;
 constexpr float kEps = 1e-6f;
-
-std::vector<uint32_t> bits_of(const std::vector<float>& floats) {
-  std::vector<uint32_t> bits;
-  for (const float x : floats) bits.push_back(std::bit_cast<uint32_t>(x));
-  return bits;
-}
 
 struct Results {
   std::vector<float> first, second, y, sum;

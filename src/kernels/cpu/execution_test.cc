@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <vector>
 
 #include "kernels/cpu/linear.h"
+#include "support/float_bits.h"
 #include "support/random_matrix.h"
 
 namespace subbyte {
@@ -34,9 +34,7 @@ std::vector<uint32_t> product_bits(Execution& execution, const MatrixView& weigh
   const std::vector<float> x = random_inputs(m, weights.cols, Contents::kReal, 2);
   std::vector<float> y(m * weights.rows);
   EXPECT_TRUE(linear(execution, y, x, m, weights).ok());
-  std::vector<uint32_t> bits;
-  for (const float value : y) bits.push_back(std::bit_cast<uint32_t>(value));
-  return bits;
+  return testing::bits_of(y);
 }
 
 TEST(Execution, the_threads_of_the_calling_program_give_the_same_results) {
