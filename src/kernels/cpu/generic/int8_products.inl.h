@@ -33,23 +33,15 @@ constexpr PackedLayout kPackedInt8x1 = {.name = "int8",
                                         .pack = &pack_k8<kInt8x1BlockBytes, &pack_int8x1>};
 
 template <Format kElement>
-struct Int8Product {
-  using Bytes = K8Bytes<kElement>;
+struct Int8Product : K8Product<kElement, kInt8x1BlockBytes, kInt8x1Scales> {
+  using Base = K8Product<kElement, kInt8x1BlockBytes, kInt8x1Scales>;
+  using typename Base::Bytes;
+  using typename Base::Codes;
   using Dots = DotsOf<Bytes>;
-  using Decoder = Bytes;
-  using Codes = typename Bytes::Codes;
   static constexpr const char* kName = "gemv/int8";
   static constexpr const PackedLayout& kLayout = kPackedInt8x1;
-  static constexpr int64_t kActivationBytes = kInt8x1BlockBytes;
-  static constexpr int64_t kBlockBytes = Bytes::kBits * kLanes;
-  static constexpr int kLaneInputs = 8;
-  static constexpr float kFactor = 1;  // Bytes' would let large results overflow on the way
   static constexpr int kRowsManyM = kGemvRowsManyM;
 
-  static Codes codes_at(const uint8_t* p, const float*) { return Bytes::load(p); }
-  static const float* sums(const uint8_t* x) {
-    return reinterpret_cast<const float*>(x + kInt8x1FloatSums);
-  }
   template <int kM, int kRows>
   [[gnu::always_inline]] static void add(const Codes (&codes)[kRows], const uint8_t* const (&x)[kM],
                                          Float (&part)[kRows][kM]) {
@@ -59,8 +51,7 @@ struct Int8Product {
       const Int odd = load_int(x[m] + kVectorBytes);
       const Int first =
           Dots::kIsSigned ? zero_int() : shift_left<Bytes::kShift>(load_int(x[m] + kInt8x1Sums));
-      Float scale = load(reinterpret_cast<const float*>(x[m] + kInt8x1Scales));
-      if constexpr (Bytes::kFactor != 1) scale = mul(scale, broadcast(Bytes::kFactor));
+      const Float scale = Base::scale(x[m]);
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
         part[r][m] = mul(int_to_float(Dots::add_k8(codes[r], even, odd, first)), scale);

@@ -104,28 +104,45 @@ constexpr PackedLayout kPackedInt8x3 = {.name = "int8x3",
                                         .bytes = &packed_bytes<kInt8x3BlockBytes>,
                                         .pack = &pack_k8<kInt8x3BlockBytes, &pack_int8x3>};
 
-template <Format kElement>
-struct Int8x3Product {
+/// Parts that products of bytes have in common, however many limbs an activation has: a block has
+/// `kActivations` bytes, with the scales of the runs of 8 at kScalesAt and then their sums.
+template <Format kElement, int64_t kActivations, int64_t kScalesAt>
+struct K8Product {
   using Bytes = K8Bytes<kElement>;
   static_assert(IsByteDecoder<Bytes>,
                 "K8Bytes decodes one block of codes to bytes, value / kFactor "
                 "+ (1 << kShift): see IsByteDecoder in concepts.inl.h");
   using Decoder = Bytes;
   using Codes = typename Bytes::Codes;
-  static constexpr const char* kName = "gemv/int8x3";
-  static constexpr const PackedLayout& kLayout = kPackedInt8x3;
-  static constexpr int64_t kActivationBytes = kInt8x3BlockBytes;
+  static constexpr int64_t kActivationBytes = kActivations;
   static constexpr int64_t kBlockBytes = Bytes::kBits * kLanes;
   static constexpr int kLaneInputs = 8;
   static constexpr float kFactor = 1;  // Bytes' would let large results overflow on the way
+
+  static Codes codes_at(const uint8_t* p, const float*) { return Bytes::load(p); }
+  static const float* sums(const uint8_t* x) { return floats(x, kScalesAt + kVectorBytes); }
+  [[gnu::always_inline]] static Float scale(const uint8_t* x) {
+    const Float scale = load(floats(x, kScalesAt));
+    return Bytes::kFactor == 1 ? scale : mul(scale, broadcast(Bytes::kFactor));
+  }
+
+ private:
+  static const float* floats(const uint8_t* x, int64_t at) {
+    return reinterpret_cast<const float*>(x + at);
+  }
+};
+
+template <Format kElement>
+struct Int8x3Product : K8Product<kElement, kInt8x3BlockBytes, kInt8x3Scales> {
+  using Base = K8Product<kElement, kInt8x3BlockBytes, kInt8x3Scales>;
+  using typename Base::Bytes;
+  using typename Base::Codes;
+  static constexpr const char* kName = "gemv/int8x3";
+  static constexpr const PackedLayout& kLayout = kPackedInt8x3;
   // With four, activations are read half as often as with two. M = 4 of them do not fit into the
   // first-level cache, and sums that do not fit into registers cost less than that.
   static constexpr int kRowsManyM = kGemvRows;
 
-  static Codes codes_at(const uint8_t* p, const float*) { return Bytes::load(p); }
-  static const float* sums(const uint8_t* x) {
-    return reinterpret_cast<const float*>(x + kInt8x3FloatSums);
-  }
   template <int kM, int kRows>
   [[gnu::always_inline]] static void add(const Codes (&codes)[kRows], const uint8_t* const (&x)[kM],
                                          Float (&part)[kRows][kM]) {
@@ -159,8 +176,7 @@ struct Int8x3Product {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) high[r] = shift_left<8>(high[r]);
     add_limb<1, kRows>(codes, x, high);
-    Float scale = load(reinterpret_cast<const float*>(x + kInt8x3Scales));
-    if constexpr (Bytes::kFactor != 1) scale = mul(scale, broadcast(Bytes::kFactor));
+    const Float scale = Base::scale(x);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) part[r] = end(high[r], low[r], scale);
   }
