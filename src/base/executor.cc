@@ -17,7 +17,7 @@ class Chunks {
   Chunks(int64_t count, int64_t tasks) : num_runs_(std::min(tasks, kMostRuns)) {
     for (int64_t i = 0; i < num_runs_; ++i) {
       Run& run = runs_[static_cast<std::size_t>(i)];
-      run.next.store(count * i / num_runs_, std::memory_order_relaxed);
+      run.next = count * i / num_runs_;
       run.end = count * (i + 1) / num_runs_;
     }
   }
@@ -40,17 +40,17 @@ class Chunks {
 
  private:
   struct alignas(64) Run {
-    std::atomic<int64_t> next{0};
-    int64_t end = 0;
+    int64_t next, end;
   };
 
   Run& run_of(int64_t task) { return runs_[static_cast<std::size_t>(task % num_runs_)]; }
 
   static Range claim_of(Run& run) {
-    int64_t begin = run.next.load(std::memory_order_relaxed);
+    const std::atomic_ref<int64_t> next(run.next);
+    int64_t begin = next.load(std::memory_order_relaxed);
     while (begin < run.end) {
       const int64_t part = (run.end - begin + 1) / 2;
-      if (run.next.compare_exchange_weak(begin, begin + part, std::memory_order_relaxed)) {
+      if (next.compare_exchange_weak(begin, begin + part, std::memory_order_relaxed)) {
         return {begin, begin + part};
       }
     }
@@ -60,7 +60,7 @@ class Chunks {
   static constexpr int64_t kMostRuns = 64;  // more tasks share them
 
   int64_t num_runs_;
-  std::array<Run, kMostRuns> runs_;
+  std::array<Run, kMostRuns> runs_;  // those after num_runs_ are not touched
 };
 
 }  // namespace

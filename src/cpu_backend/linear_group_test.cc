@@ -7,13 +7,14 @@
 #include <atomic>
 #include <cmath>
 #include <deque>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/float16.h"
 #include "cpu_backend/gates.h"
-#include "kernels/cpu/linear.h"
+#include "kernels/cpu/linear_pass.h"
 #include "support/float_bits.h"
 #include "support/isa_test.h"
 #include "support/random_matrix.h"
@@ -413,6 +414,29 @@ TEST_P(LinearGroup, a_product_that_there_is_not_computes_nothing_and_says_so) {
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, "linear.unsupported");
   for (const float y : products.y(0)) EXPECT_TRUE(std::isnan(y));
+}
+
+TEST_P(LinearGroup, what_is_kept_of_products_serves_other_numbers) {
+  const RandomMatrix first = random_matrix(kU4, 101, 264, Contents::kReal, 1);
+  const RandomMatrix second = random_matrix(kBf16, 7, 264, Contents::kReal, 2);
+  const std::vector<float> bias = random_inputs(1, 101, Contents::kReal, 3);
+  std::shared_ptr<ProductGroup> kept;
+  uint64_t seed = 4;
+  for (const int64_t m : {1, 1, 7, 40, 40, 1}) {
+    for (const bool is_shared : {true, true, false, false, true}) {
+      const std::vector<float> x = random_inputs(m, 264, Contents::kReal, seed++);
+      const std::vector<float> own = is_shared ? x : random_inputs(m, 264, Contents::kReal, seed++);
+      std::vector<float> y(m * 101, NAN), z(m * 7, NAN), wanted_y(m * 101), wanted_z(m * 7);
+      const LinearProduct products[] = {{y, x, m, &first.view, bias},
+                                        {z, is_shared ? x : own, m, &second.view}};
+      Execution& run = execution(3);
+      EXPECT_TRUE(linear_pass(run, products, {.kept = &kept}, kNothingAfter).ok());
+      EXPECT_TRUE(linear(run, wanted_y, x, m, first.view, bias).ok());
+      EXPECT_TRUE(linear(run, wanted_z, own, m, second.view).ok());
+      EXPECT_EQ(bits_of(y), bits_of(wanted_y)) << m;
+      EXPECT_EQ(bits_of(z), bits_of(wanted_z)) << m;
+    }
+  }
 }
 
 SUBBYTE_FOR_EVERY_ISA(LinearGroup);

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <vector>
 
 #include "cpu_backend/norm.h"
@@ -68,7 +69,7 @@ class MadeNorms : public testing::IsaTest {
   }
 
   Results together(Execution& run, const std::vector<float>& x, const std::vector<float>& delta,
-                   float factor, float scale) const {
+                   float factor, float scale) {
     const int64_t m = std::ssize(x) / kCols;
     Results results;
     results.sum = x;
@@ -86,15 +87,15 @@ class MadeNorms : public testing::IsaTest {
     const MakeRows make_rows = maker;
     const NextWeights next = {{&matrices_[1].view, &matrices_[0].view}, 1};
     EXPECT_TRUE(makes_rows(run, m, kCols));
-    EXPECT_TRUE(linear_pass(run, products(results, m), {.make_rows = &make_rows, .next = &next},
-                            kNothingAfter)
-                    .ok());
+    const LinearPass pass = {.make_rows = &make_rows, .next = &next, .kept = &kept_};
+    EXPECT_TRUE(linear_pass(run, products(results, m), pass, kNothingAfter).ok());
     maker.finish();
     return results;
   }
 
  private:
   RandomMatrix matrices_[2];
+  std::shared_ptr<ProductGroup> kept_;
   std::vector<float> weight_;
 };
 

@@ -37,6 +37,7 @@ CpuCompiledStep::CpuCompiledStep(StepPlan step_plan)
   const std::size_t count = plan().ops.size();
   for (std::size_t i = 0; i < count; ++i) products_.push_back(weights_of(plan(), i));
   follows_.assign(count, nullptr);
+  kept_.resize(count);
   const NextWeights* next = nullptr;
   for (std::size_t i = 2 * count; i-- > 0;) {
     follows_[i % count] = next;
@@ -63,19 +64,22 @@ bool CpuCompiledStep::is_norm_of_product(std::size_t i) const {
          (norm->delta == kNoValue || results != slot_of[norm->delta]);
 }
 
-std::vector<LinearProduct> StepRunner::products_of(ValueId y, ValueId x, const Weight& weight) {
+std::span<const LinearProduct> StepRunner::products_of(ValueId y, ValueId x, const Weight& weight) {
   const CpuWeight& opened = open(weight);
-  std::vector<LinearProduct> products;
+  const std::span<float> results = numbers(y);
+  const std::span<const float> from = numbers(x);
+  const int64_t m = rows_of(x);
+  products_.clear();
   int64_t first = 0;
   for (const Matrix& part : opened.parts) {
     const int64_t rows = part.view.rows;
-    LinearProduct product = {numbers(y).subspan(first), numbers(x), rows_of(x), &part.view};
+    LinearProduct product = {results.subspan(first), from, m, &part.view};
     product.bias = opened.bias_of(first, rows);
     product.y_stride = weight.rows;
-    products.push_back(product);
+    products_.push_back(product);
     first += rows;
   }
-  return products;
+  return products_;
 }
 
 bool CpuCompiledStep::is_rotation_of_attention(std::size_t i) const {
@@ -109,6 +113,7 @@ bool StepRunner::is_left(const CpuCompiledStep& step, std::size_t i) {
 Status StepRunner::multiply(std::span<const LinearProduct> products, LinearPass pass,
                             AfterPart after) {
   pass.next = next_;
+  pass.kept = kept_;
   const AddNormOp* const op = std::exchange(left_norm_, nullptr);
   if (op == nullptr) return linear_pass(execution_, products, pass, after);
   MadeNorm norm;
@@ -132,7 +137,7 @@ Status StepRunner::multiply(std::span<const LinearProduct> products, LinearPass 
 }
 
 Status StepRunner::run(const LinearOp& op) {
-  const std::vector<LinearProduct> products = products_of(op.y, op.x, op.weight);
+  const std::span<const LinearProduct> products = products_of(op.y, op.x, op.weight);
   if (!op.squares_relu) return multiply(products, {.is_exact = op.exact}, kNothingAfter);
   return multiply(products, {}, [&](const DonePart& part) {
     squared_relu(products[part.set].y, op.weight.rows, part);

@@ -72,6 +72,7 @@ Status StepRunner::run(const CpuCompiledStep& step, const Batch& batch) {
     const Op& op = plan_->ops[i];
     if (!op.outputs.empty() && rows_of(op.outputs.front()) == 0) continue;
     next_ = std::ssize(tokens_) <= kMostTokensOfNext ? step.follows(i) : nullptr;
+    kept_ = step.kept(i);
     if (is_left(step, i)) continue;
     SUBBYTE_CHECK(std::visit([this](const auto& what) { return run(what); }, op.what));
     if (batch.observer != nullptr) show(op);

@@ -29,6 +29,8 @@ class CpuCompiledStep : public CompiledStep {
   /// Says whether the operation after number i may do what i does as it reads it: a product with
   /// the norm before it, attention with the rotation.
   bool joins_next(std::size_t i) const { return joins_next_[i]; }
+  /// Findings of the product of operation i, for the one runner that has this.
+  std::shared_ptr<ProductGroup>* kept(std::size_t i) const { return &kept_[i]; }
 
  private:
   bool is_norm_of_product(std::size_t i) const;
@@ -38,6 +40,7 @@ class CpuCompiledStep : public CompiledStep {
   std::vector<NextWeights> products_;  // by operation; none where it is no product
   std::vector<const NextWeights*> follows_;
   std::vector<bool> joins_next_;
+  mutable std::vector<std::shared_ptr<ProductGroup>> kept_;
 };
 
 /// Code linear.unsupported names an operation that the runner has no form of, or that exchanges
@@ -74,7 +77,7 @@ class StepRunner {
   /// The numbers of a value, [rows][cols].
   std::span<float> numbers(ValueId id);
   /// A product for each matrix of `weight`; their results lie side by side in the rows of y.
-  std::vector<LinearProduct> products_of(ValueId y, ValueId x, const Weight& weight);
+  std::span<const LinearProduct> products_of(ValueId y, ValueId x, const Weight& weight);
   /// Says whether operation i is left to the one after it: left_norm_, left_rotation_.
   bool is_left(const CpuCompiledStep& step, std::size_t i);
   RotatedRows rotated_rows(const RotateOp& op);
@@ -122,13 +125,15 @@ class StepRunner {
   FloatBuffer heads_;     // [heads][rows][inputs]
   FloatBuffer gathered_;  // of all ranks
   std::vector<float> sent_;
+  std::vector<LinearProduct> products_;  // of the operation that runs
   // Of the step that runs.
   const StepPlan* plan_ = nullptr;
   const ValueSlots* slots_of_values_ = nullptr;
   const Batch* batch_ = nullptr;
   const KvPool* pool_ = nullptr;
   const AllGatherOp* head_parts_ = nullptr;
-  const NextWeights* next_ = nullptr;     // after the operation that runs
+  const NextWeights* next_ = nullptr;  // after the operation that runs
+  std::shared_ptr<ProductGroup>* kept_ = nullptr;
   const AddNormOp* left_norm_ = nullptr;  // which the next operation is to make
   const RotateOp* left_rotation_ = nullptr;
   std::vector<int32_t> tokens_;                // of all parts

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/checked.h"
@@ -35,7 +36,8 @@ bool bf16_holds(const WeightFormat& format) {
 
 /// The activations that some products share, and where they are packed.
 struct Input {
-  const LinearProduct& product;  // the first of them
+  LinearProduct product;  // the first of them
+  std::size_t first;      // its number
   const cpu::PackedLayout* layout;
   int64_t offset;  // bytes in the execution's buffer
   int64_t stride;  // bytes of one pack
@@ -60,12 +62,26 @@ cpu::Weights kernel_weights(const MatrixView& weights) {
   return cpu::weights_of(floats);
 }
 
+/// Says whether a product reads the floats of all rows of x, of which nothing is known.
+bool is_plain(const LinearProduct& product) {
+  return product.x_rows.empty() && product.x_numbers == nullptr && !product.x_is_bf16;
+}
+
 /// A product that is ready but for its rows and its scratch memory.
 struct Step {
   const cpu::KernelVariant& variant;
   cpu::MatmulTask task;
   std::size_t input;
+  const MatrixView* weights;
   const MatrixView* decoded;  // nullptr: the kernel decodes
+
+  /// Says whether another product differs from this one in its numbers alone.
+  bool serves(const LinearProduct& product) const {
+    const int64_t stride = product.y_stride > 0 ? product.y_stride : product.weights->rows;
+    const float* bias = product.bias.empty() ? nullptr : product.bias.data();
+    return is_plain(product) && weights == product.weights && task.y_stride == stride &&
+           task.bias == bias;
+  }
 };
 
 /// What a thread has packed for itself.
@@ -82,16 +98,60 @@ uint64_t next_group() {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
+}  // namespace
+
 /// The work of one linear_group().
-class Group {
+class ProductGroup {
  public:
-  Group(Execution& execution, const LinearPass& pass)
+  ProductGroup(Execution& execution, const LinearPass& pass)
       : execution_(execution),
         kernels_(execution.kernels()),
         precision_(pass.is_exact ? cpu::Precision::kF32 : execution.precision()),
         set_size_(pass.set_size),
-        pass_(pass) {}
+        makes_rows_(pass.make_rows != nullptr) {}
 
+  Status add(std::span<const LinearProduct> products) {
+    for (const LinearProduct& product : products) SUBBYTE_CHECK(add(product));
+    scratch_bytes_ = round_up(scratch_bytes_, 64);
+    cut_sets();
+    return {};
+  }
+
+  /// Takes the numbers of these products, if it was made for them.
+  bool takes(const Execution& execution, std::span<const LinearProduct> products,
+             const LinearPass& pass) {
+    const bool is_alike = &execution == &execution_ && products.size() == steps_.size() &&
+                          makes_rows_ == (pass.make_rows != nullptr);
+    if (!is_alike) return false;
+    for (std::size_t i = 0; i < products.size(); ++i) {
+      const Input& input = inputs_[steps_[i].input];
+      if (!steps_[i].serves(products[i]) || !is_plain(input.product) ||
+          input.product.m != products[i].m ||
+          products[input.first].x.data() != products[i].x.data()) {
+        return false;
+      }
+    }
+    for (Input& input : inputs_) input.product.x = products[input.first].x;
+    for (std::size_t i = 0; i < products.size(); ++i) steps_[i].task.y = products[i].y.data();
+    return true;
+  }
+
+  void run(const LinearPass& pass, AfterPart after) {
+    pass_ = &pass;
+    const int64_t threads = execution_.pool().size();
+    scratch_ = execution_.buffer(Execution::Slot::kScratch, scratch_bytes_ * threads);
+    number_ = is_packed_by_each() ? next_group() : 0;
+    const int64_t copies = number_ != 0 ? threads : 1;
+    packed_ = execution_.buffer(Execution::Slot::kActivations, packed_bytes_ * copies);
+    if (number_ == 0) pack();
+    for (Step& step : steps_) {
+      const Input& input = inputs_[step.input];
+      step.task.x = {packed_ + input.offset, input.product.m, input.stride};
+    }
+    multiply(after);
+  }
+
+ private:
   Status add(const LinearProduct& product) {
     const cpu::MatmulKernel* kernel = cpu::find_matmul(kernels_, kernel_format(*product.weights));
     if (kernel == nullptr) return refuse_format(kernels_, *product.weights);
@@ -106,32 +166,17 @@ class Group {
     task.y_stride = product.y_stride > 0 ? product.y_stride : product.weights->rows;
     task.bias = product.bias.empty() ? nullptr : product.bias.data();
     task.row_end = product.weights->rows;
+    task.x.rows = product.m;
     const MatrixView* decoded = is_decoded(*product.weights) ? product.weights : nullptr;
-    steps_.push_back({variant, task, input_of(product, variant.layout), decoded});
+    steps_.push_back({variant, task, input_of(product, variant.layout), product.weights, decoded});
     const int64_t floats = decoded == nullptr ? 0 : decoded_bytes(steps_.back());
     scratch_bytes_ = std::max(scratch_bytes_, floats + kernels_.scratch_bytes(weights.cols));
     return {};
   }
 
-  void run(AfterPart after) {
-    scratch_bytes_ = round_up(scratch_bytes_, 64);
-    const int64_t threads = execution_.pool().size();
-    scratch_ = execution_.buffer(Execution::Slot::kScratch, scratch_bytes_ * threads);
-    if (is_packed_by_each()) number_ = next_group();
-    const int64_t copies = number_ != 0 ? threads : 1;
-    packed_ = execution_.buffer(Execution::Slot::kActivations, packed_bytes_ * copies);
-    if (number_ == 0) pack();
-    for (Step& step : steps_) {
-      const Input& input = inputs_[step.input];
-      step.task.x = {packed_ + input.offset, input.product.m, input.stride};
-    }
-    multiply(after);
-  }
-
- private:
   bool is_packed_by_each() const {
     if (execution_.pool().size() == 1) return false;
-    if (pass_.make_rows != nullptr) return true;
+    if (makes_rows_) return true;
     const Input& first = inputs_.front();
     if (inputs_.size() == 1 && first.product.x_numbers != nullptr) {
       return first.floats() <= kNumbersPackedByEach;
@@ -160,13 +205,13 @@ class Group {
       if (inputs_[i].supports(product, layout)) return i;
     }
     const int64_t k = product.weights->cols;
-    inputs_.push_back({product, layout, packed_bytes_, layout->bytes(k) + layout->padding});
+    inputs_.push_back(
+        {product, steps_.size(), layout, packed_bytes_, layout->bytes(k) + layout->padding});
     packed_bytes_ += inputs_.back().num_packs() * inputs_.back().stride;
     const int64_t copies = layout->rows_per_pack * k * static_cast<int64_t>(sizeof(float));
-    const bool makes = pass_.make_rows != nullptr;
-    const bool copied = makes || !product.x_rows.empty() || product.weights->format.rotation != 0 ||
-                        reads_numbers(product);
-    if (copied) scratch_bytes_ = std::max(scratch_bytes_, copies * (makes ? 2 : 1));
+    const bool copied = makes_rows_ || !product.x_rows.empty() ||
+                        product.weights->format.rotation != 0 || reads_numbers(product);
+    if (copied) scratch_bytes_ = std::max(scratch_bytes_, copies * (makes_rows_ ? 2 : 1));
     return inputs_.size() - 1;
   }
 
@@ -230,7 +275,7 @@ class Group {
     const int64_t first = i * input.layout->rows_per_pack;
     const int64_t rows = rows_of_pack(input, i);
     auto* const floats = reinterpret_cast<float*>(scratch_of(task));
-    if (pass_.make_rows != nullptr) return (*pass_.make_rows)(first, rows, task, floats);
+    if (makes_rows_) return (*pass_->make_rows)(first, rows, task, floats);
     if (!reads_numbers(product)) return rows_of(product, first, rows, scratch_of(task));
     const int64_t k = product.weights->cols;
     kernels_.vectors->blocks->load[static_cast<int>(product.x_element)](
@@ -294,24 +339,28 @@ class Group {
     return cut;
   }
 
+  void cut_sets() {
+    int64_t items = 0;
+    for (int64_t set = 0; set < std::ssize(steps_) / set_size_; ++set) {
+      cuts_.push_back(cut(set, items));
+      const int64_t rows = steps_of(set).front().task.row_end;
+      items += static_cast<int64_t>(ceil_div(rows, cuts_.back().grain)) * cuts_.back().num_blocks;
+    }
+    cuts_.push_back({items, 1, 1, 1});
+  }
+
   /// The items of all sets, one set after the other, are one loop whose parts are claimed: a thread
   /// that has got the expert with many tokens takes fewer of the others.
   void multiply(AfterPart after) {
-    std::vector<Cut> cuts;
-    int64_t items = 0;
-    for (int64_t set = 0; set < std::ssize(steps_) / set_size_; ++set) {
-      cuts.push_back(cut(set, items));
-      const int64_t rows = steps_of(set).front().task.row_end;
-      items += static_cast<int64_t>(ceil_div(rows, cuts.back().grain)) * cuts.back().num_blocks;
-    }
-    cuts.push_back({items, 1, 1, 1});
     const int threads = execution_.pool().size();
+    const int64_t items = cuts_.back().first_item;
     execution_.pool().parallel_for(items, 1, [&](int64_t begin, int64_t end, int task) {
-      if (pass_.next != nullptr) expect_reads(*pass_.next, task, threads);
-      int64_t set = std::ranges::upper_bound(cuts, begin, {}, &Cut::first_item) - cuts.begin() - 1;
+      if (pass_->next != nullptr) expect_reads(*pass_->next, task, threads);
+      int64_t set =
+          std::ranges::upper_bound(cuts_, begin, {}, &Cut::first_item) - cuts_.begin() - 1;
       for (; begin < end; ++set) {
-        const int64_t last = std::min(end, cuts[set + 1].first_item);
-        multiply_items(set, cuts[set], begin, last, task, after);
+        const int64_t last = std::min(end, cuts_[set + 1].first_item);
+        multiply_items(set, cuts_[set], begin, last, task, after);
         begin = last;
       }
     });
@@ -379,17 +428,17 @@ class Group {
   const cpu::Kernels& kernels_;
   cpu::Precision precision_;
   int64_t set_size_;
-  const LinearPass& pass_;
+  bool makes_rows_;
   std::vector<Input> inputs_;
   std::vector<Step> steps_;
+  std::vector<Cut> cuts_;             // of each set, and where the last one ends
+  const LinearPass* pass_ = nullptr;  // that runs
   int64_t packed_bytes_ = 0;
   uint8_t* packed_ = nullptr;
   uint64_t number_ = 0;        // where each thread packs for itself
   int64_t scratch_bytes_ = 0;  // of one thread
   uint8_t* scratch_ = nullptr;
 };
-
-}  // namespace
 
 bool makes_rows(Execution& execution, int64_t m, int64_t cols) {
   return execution.pool().size() > 1 && m * cols <= kPackedByEach;
@@ -398,9 +447,19 @@ bool makes_rows(Execution& execution, int64_t m, int64_t cols) {
 Status linear_pass(Execution& execution, std::span<const LinearProduct> products,
                    const LinearPass& pass, AfterPart after) {
   if (products.empty()) return {};
-  Group group(execution, pass);
-  for (const LinearProduct& product : products) SUBBYTE_CHECK(group.add(product));
-  group.run(after);
+  if (pass.kept == nullptr) {
+    ProductGroup group(execution, pass);
+    SUBBYTE_CHECK(group.add(products));
+    group.run(pass, after);
+    return {};
+  }
+  std::shared_ptr<ProductGroup>& kept = *pass.kept;
+  if (kept == nullptr || !kept->takes(execution, products, pass)) {
+    auto group = std::make_shared<ProductGroup>(execution, pass);
+    SUBBYTE_CHECK(group->add(products));
+    kept = std::move(group);
+  }
+  kept->run(pass, after);
   return {};
 }
 

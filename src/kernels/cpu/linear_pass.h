@@ -1,6 +1,7 @@
 #pragma once
 // Products of a step, whose operations follow each other: with what is before and what is after.
 
+#include <memory>
 #include <span>
 
 #include "kernels/cpu/linear.h"
@@ -13,6 +14,9 @@ namespace subbyte {
 /// one thread at a time.
 using MakeRows = FunctionRef<const float*(int64_t first, int64_t count, int task, float* room)>;
 
+/// Findings of linear_pass() about some products.
+class ProductGroup;
+
 struct LinearPass {
   int64_t set_size = 1;
   /// All activations are float32, whatever the execution's precision.
@@ -22,6 +26,9 @@ struct LinearPass {
   const MakeRows* make_rows = nullptr;
   /// Weights of the product that follows, unless nullptr.
   const NextWeights* next = nullptr;
+  /// Findings that stay with the caller, unless nullptr: the same products with other numbers begin
+  /// sooner the next time. Their weights outlive it.
+  std::shared_ptr<ProductGroup>* kept = nullptr;
 };
 
 /// Says whether linear_pass() takes a MakeRows for m rows: few activations, on more threads than
