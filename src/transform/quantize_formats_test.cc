@@ -330,6 +330,18 @@ TEST(QuantizeFormats, shards_are_as_large_as_those_of_the_source) {
   EXPECT_TRUE(load_model(directory / "q", *backend).ok());
 }
 
+TEST(QuantizeFormats, that_a_family_does_not_have_are_refused_by_who_said_the_family) {
+  const TempDir directory;
+  const fs::path file = kGolden.parent_path().parent_path() / "gguf/gpt-oss/model.gguf";
+  ThreadPool pool(1);
+  const auto refused = quantize_model(file, directory / "q", {.format = "awq"}, pool);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, "quantize.model_type");
+  EXPECT_TRUE(
+      refused.error().message.starts_with(file.native() + " (in the words of config.json): "))
+      << refused.error().message;
+}
+
 TEST(ProbingBackend, gives_the_logits_of_a_directory_with_one_unit_quantized) {
   const TempDir directory;
   ThreadPool pool(2);

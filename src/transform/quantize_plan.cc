@@ -120,7 +120,7 @@ class UnitFinder {
   Status check_experts(const FileTensors& file) const {
     const bool alternate = family_of(model_).experts == ExpertLayout::kAlternatingStacks;
     const Exporter& writer = writer_of(*request_.format);
-    const std::string where = (context_.tensors.files().front().parent_path() / "config.json");
+    const std::string& where = context_.config.where;
     if (alternate && !writer.instead_for_alternating.empty()) {
       const QuantizeFormat* other = quantize_format_of(writer.instead_for_alternating);
       return Error{
