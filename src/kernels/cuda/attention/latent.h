@@ -27,7 +27,7 @@ struct LatentRotateCall {
   Element element = Element::kF16;
   int64_t num_rows = 0;
   int32_t heads = 0;
-  int32_t head_dim = 0;         // at most 1024
+  int32_t head_dim = 0;         // at most kMaxLatentHead
   int32_t first_turning = 0;    // number of a head
   int32_t turning = 0;          // numbers
   bool are_neighbours = false;  // that turn together

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kLanes;
-constexpr int kNumbers = 1024 / kLanes;  // of a head, of a lane
+constexpr int kNumbers = kMaxLatentHead / kLanes;  // of a head, of a lane
 
 /// A number of a head after the turn. Its partner is read from memory, which is not written yet.
 __device__ float turned(const LatentRotateCall& a, int64_t head_at, int64_t row, int i) {
