@@ -8,17 +8,16 @@ namespace {
 using Order = cuda::StackedExperts::Order;
 
 bool is_router(const LinearOp& linear, const ExpertsOp& experts) {
-  if (linear.x != experts.x || linear.y != experts.router_logits) return false;
-  if (linear.type != ValueType::kFloat || !is_one_dense(linear.weight)) return false;
-  return cuda_weight(linear.weight).parts.front().weights->element() != Element::kF32;
+  return linear.x == experts.x && linear.y == experts.router_logits &&
+         linear.type == ValueType::kFloat && is_one_dense(linear.weight);
 }
 
 bool is_served(const CudaExpertMatrices& matrices) {
   const gpu::PackedFormat& format = matrices.weights->format();
   // The kernel takes the table of a codebook from the first operation, which can be a router.
   return matrices.bias.size() == 0 && format.decoder != gpu::DecoderKind::kFloats &&
-         format.decoder != gpu::DecoderKind::kCodebook && !gpu::in_superblocks(format) &&
-         !gpu::prepares_inputs(format) && matrices.weights->arguments().gather == nullptr;
+         format.decoder != gpu::DecoderKind::kCodebook && !gpu::prepares_inputs(format) &&
+         matrices.weights->arguments().gather == nullptr;
 }
 
 bool is_served(const CudaExperts& experts, const Router& router, int multiprocessors) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "cuda_backend/experts.h"
 #include "ops/recorder.h"
 #include "support/described_weights.h"
@@ -12,6 +14,7 @@ namespace {
 using testing::kAwq;
 
 constexpr WeightFormat kQ4K = {Format::kU4, Format::kU6, Zero::kOffsetU6, 32};
+constexpr WeightFormat kQ6K = {Format::kI6, Format::kI8, Zero::kNone, 16};
 constexpr WeightFormat kNf4 = {Format::kNF4, Format::kF16, Zero::kNone, 64};
 constexpr int64_t kExperts = 8;
 constexpr int64_t kVocab = 64;
@@ -23,23 +26,19 @@ struct Mixtures {
   int64_t top_k = 3;
   Format router = Format::kBF16;
   WeightFormat format = kAwq;
+  std::optional<WeightFormat> down = {};  // the same
   AttentionShape shape = {4, 2, 64, 0.125f, 0};
   bool has_shared = false;  // an expert that every token goes to, without a gate
 
-  CudaMatrix with_order(int64_t rows, int64_t cols, gpu::RowOrder order) const {
-    return testing::packed(rows, cols, format, order);
-  }
-
   Weight packed(int64_t rows, int64_t cols) const {
-    return testing::weight_of({with_order(rows, cols, gpu::RowOrder::kNatural)});
+    return testing::weight_of({testing::packed(rows, cols, format)});
   }
 
   static Weight dense(int64_t rows, int64_t cols, Format element) {
     return testing::weight_of({testing::dense(rows, cols, element)});
   }
 
-  CudaExpertMatrices matrices(int64_t rows, int64_t cols, gpu::RowOrder order) const {
-    const CudaMatrix one = with_order(rows, cols, order);
+  static CudaExpertMatrices matrices(const CudaMatrix& one) {
     return {std::make_shared<const device::PackedExperts>(device::Buffer(), kExperts,
                                                           one.format().bytes, one.format(),
                                                           one.number, cuda::Device(), 0),
@@ -48,8 +47,9 @@ struct Mixtures {
 
   Experts experts() const {
     CudaExperts mixture;
-    mixture.gate_up = matrices(2 * inner, hidden, gpu::RowOrder::kGateAboveUp);
-    mixture.down = matrices(hidden, inner, gpu::RowOrder::kNatural);
+    mixture.gate_up =
+        matrices(testing::packed(2 * inner, hidden, format, gpu::RowOrder::kGateAboveUp));
+    mixture.down = matrices(testing::packed(hidden, inner, down.value_or(format)));
     mixture.top_k = top_k;
     return {kExperts, top_k, hidden, inner,
             std::make_shared<const CudaExperts>(std::move(mixture))};
@@ -118,13 +118,20 @@ TEST(ProgramExperts, all_layers_are_launches_where_one_has_no_form) {
   EXPECT_TRUE(Mixtures().has_programs());
   EXPECT_FALSE(Mixtures{.inner = 384}.has_programs()) << "a row ends within a unit";
   EXPECT_FALSE(Mixtures{.top_k = 2}.has_programs()) << "128 strips for 132 multiprocessors";
-  EXPECT_FALSE(Mixtures{.router = Format::kF32}.has_programs());
-  EXPECT_FALSE(Mixtures{.format = kQ4K}.has_programs()) << "scales of two levels";
+  EXPECT_FALSE((Mixtures{.down = kQ6K}.has_programs())) << "two kinds of one level and of two";
   EXPECT_FALSE(Mixtures{.format = kNf4}.has_programs()) << "a codebook";
   EXPECT_FALSE(Mixtures{.has_shared = true}.has_programs()) << "the sum goes to no norm";
   EXPECT_FALSE((Mixtures{.shape = {2, 1, 256, 0.125f, 0}}.has_programs())) << "long heads";
   EXPECT_FALSE(Mixtures().schedule(2).has_programs());
   EXPECT_FALSE(Mixtures().schedule(1, false).has_programs());
+}
+
+/// As files of GGUF have them: routers in f32, scales of two levels, and some matrices with more
+/// bits than others.
+TEST(ProgramExperts, may_have_scales_of_two_levels) {
+  EXPECT_TRUE(Mixtures{.router = Format::kF32}.has_programs());
+  EXPECT_TRUE((Mixtures{.router = Format::kF32, .format = kQ4K}.has_programs()));
+  EXPECT_TRUE((Mixtures{.format = kQ4K, .down = kQ6K}.has_programs()));
 }
 
 /// What the experts read of the router, and down of gate and up, has places in the program.

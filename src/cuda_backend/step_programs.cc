@@ -75,7 +75,7 @@ class Binder {
     router.norm = floats_of(r.norm->weight);
     router.eps = r.norm->eps;
     router.per_col = 1.0f / static_cast<float>(r.matrix->cols());
-    router.weights = reinterpret_cast<const uint16_t*>(weights.memory().data());
+    router.weights = weights.memory().data();
     router.bias = reinterpret_cast<const float*>(r.matrix->bias.data());
     router.element = weights.element();
     router.rows = static_cast<int32_t>(r.matrix->rows());

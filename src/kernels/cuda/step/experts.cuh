@@ -95,7 +95,7 @@ class StepRoute {
 
   template <class Clock>
   __device__ __forceinline__ void multiply(Clock& clock) {
-    uint32_t weights[kRouterPairs];
+    uint2 weights[kRouterPairs];
     float2 x[kRouterPairs];
     fetch(0, weights);
 #pragma unroll
@@ -111,20 +111,36 @@ class StepRoute {
       float sum = 0;
 #pragma unroll
       for (int p = 0; p < kRouterPairs; ++p) {
-        sum = fmaf(to_float(r_.element, static_cast<uint16_t>(weights[p])), x[p].x, sum);
-        sum = fmaf(to_float(r_.element, static_cast<uint16_t>(weights[p] >> 16)), x[p].y, sum);
+        const float2 pair = floats_of(weights[p]);
+        sum = fmaf(pair.x, x[p].x, sum);
+        sum = fmaf(pair.y, x[p].y, sum);
       }
       if (i + 1 < rows_) fetch(i + 1, weights);
       put(i, sum);
     }
   }
 
-  __device__ void fetch(int i, uint32_t (&weights)[kRouterPairs]) const {
-    const uint16_t* const from = r_.weights + int64_t{row(i)} * r_.cols;
+  /// Pairs as they are stored: in two words, or both numbers in the first.
+  __device__ void fetch(int i, uint2 (&weights)[kRouterPairs]) const {
+    const int64_t first = int64_t{row(i)} * r_.cols;
+    const bool is_f32 = r_.element == Element::kF32;
 #pragma unroll
     for (int p = 0; p < kRouterPairs; ++p) {
-      weights[p] = col(p) < r_.cols ? *reinterpret_cast<const uint32_t*>(from + col(p)) : 0;
+      const int64_t pair = (first + col(p)) / 2;
+      weights[p] = {};
+      if (col(p) >= r_.cols) continue;
+      if (is_f32) {
+        weights[p] = static_cast<const uint2*>(r_.weights)[pair];
+      } else {
+        weights[p].x = static_cast<const uint32_t*>(r_.weights)[pair];
+      }
     }
+  }
+
+  __device__ float2 floats_of(uint2 pair) const {
+    if (r_.element == Element::kF32) return {__uint_as_float(pair.x), __uint_as_float(pair.y)};
+    return {to_float(r_.element, static_cast<uint16_t>(pair.x)),
+            to_float(r_.element, static_cast<uint16_t>(pair.x >> 16))};
   }
 
   /// Weights of the norm become inputs times them; returns this thread's squares of inputs.

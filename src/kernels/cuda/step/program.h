@@ -65,15 +65,15 @@ struct StepResult {
   uint32_t tag;
 };
 
-/// The logits of a router, a dense matrix of 16 bits: a CTA has every so many-th row.
+/// The logits of a router, a dense matrix: a CTA has every so many-th row.
 struct StepRouter {
   StepInput x;
   const float* norm;  // [cols]
   float eps;
-  float per_col;            // 1 / cols
-  const uint16_t* weights;  // [rows][cols], even
-  const float* bias;        // [rows] or nullptr
-  Element element;          // of the weights: f16 or bf16
+  float per_col;        // 1 / cols
+  const void* weights;  // [rows][cols], even
+  const float* bias;    // [rows] or nullptr
+  Element element;      // of the weights
   int32_t rows;
   int32_t cols;
   StepResult result;
