@@ -184,11 +184,24 @@ struct Split {
   }
 };
 
+/// Rows that a thread adds at once.
+constexpr int kAtOnce = 4;
+
+__device__ __forceinline__ void load_part(float (&values)[kAtOnce], uint32_t from, int rank) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{.reg .b32 remote; mapa.shared::cluster.u32 remote, %4, %5;"
+      "ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [remote];}"
+      : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
+      : "r"(from), "r"(rank)
+      : "memory");
+#endif
+}
+
 /// Stores the sums of the CTAs of a cluster, each CTA some of them.
 template <int kTokens>
 __device__ void store_split_sums(const DenseCall& a, const Split& split, const float* sums,
                                  int64_t first_row, int64_t first_token) {
-  constexpr int kAtOnce = 4;  // rows
   constexpr int kRuns = kRows / kAtOnce;
   cluster_sync();
   const int begin = split.rank * kThreads + static_cast<int>(threadIdx.x);
@@ -196,10 +209,16 @@ __device__ void store_split_sums(const DenseCall& a, const Split& split, const f
     const int64_t token = first_token + i / kRuns;
     if (token >= a.m) break;
     const uint32_t from = shared_address(sums + i / kRuns * kSumsStride + i % kRuns * kAtOnce);
-    float values[kAtOnce] = {};
-    for (int rank = 0; rank < split.count; ++rank) {
+    float parts[kMostSplits][kAtOnce];  // all on their way at once
 #pragma unroll
-      for (int r = 0; r < kAtOnce; ++r) values[r] += ld_dsmem(from + r * 4, rank);
+    for (int rank = 0; rank < kMostSplits; ++rank) {
+      if (rank < split.count) load_part(parts[rank], from, rank);
+    }
+    float values[kAtOnce] = {};
+#pragma unroll
+    for (int rank = 0; rank < kMostSplits; ++rank) {
+#pragma unroll
+      for (int r = 0; r < kAtOnce; ++r) values[r] += rank < split.count ? parts[rank][r] : 0;
     }
 #pragma unroll
     for (int r = 0; r < kAtOnce; ++r) {
@@ -353,7 +372,9 @@ template <Element kW, Element kX>
 void launch_for_tokens(const DenseCall& call, const DenseHeads* heads, Stream stream) {
   const int64_t matrices = heads == nullptr ? 1 : heads->count;
   const int multiprocessors = attribute(cudaDevAttrMultiProcessorCount, kMultiprocessors);
-  const int tokens = dense_token_tile(call.rows, call.m, matrices, kW != kX, multiprocessors);
+  const int splits = heads == nullptr ? most_splits(call) : 1;
+  const int tokens =
+      dense_token_tile(call.rows, call.m, matrices, kW != kX, multiprocessors, splits);
   if (tokens == 16 && has_room_for_16()) return launch_tile<kW, kX, 16>(call, heads, stream);
   if (tokens <= 64) return launch_tile<kW, kX, 64>(call, heads, stream);
   launch_tile<kW, kX, 128>(call, heads, stream);

@@ -29,7 +29,7 @@ constexpr int dense_splits(int64_t tiles, int64_t most, int64_t multiprocessors)
 /// 16, 64 or 128 tokens, whichever end first: large tiles read less for a token, small ones leave
 /// no multiprocessor without work, or with one CTA more than the others.
 constexpr int dense_token_tile(int64_t rows, int64_t tokens, int64_t heads, bool has_two_types,
-                               int64_t multiprocessors) {
+                               int64_t multiprocessors, int64_t most_splits = 1) {
   const int64_t row_tiles = (rows + kDenseRows - 1) / kDenseRows * heads;
   int64_t best = 0;
   int64_t best_time = 0;
@@ -37,8 +37,10 @@ constexpr int dense_token_tile(int64_t rows, int64_t tokens, int64_t heads, bool
     const int64_t ctas = row_tiles * ((tokens + tile.tokens - 1) / tile.tokens);
     const int64_t of_one = (ctas + multiprocessors - 1) / multiprocessors;
     const int64_t types = has_two_types ? 2 : 1;
+    const int64_t splits = dense_splits(ctas, most_splits, multiprocessors);
     const int64_t products = types * (of_one == 1 ? tile.alone : of_one * tile.products);
-    const int64_t time = std::max({products, tile.alone, ctas * tile.read / multiprocessors});
+    const int64_t time =
+        std::max(std::max(products, tile.alone) / splits, ctas * tile.read / multiprocessors);
     if (best != 0 && time >= best_time) continue;
     best = tile.tokens;
     best_time = time;

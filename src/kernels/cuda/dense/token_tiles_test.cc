@@ -37,7 +37,9 @@ TEST(DenseTokenTile, leaves_no_multiprocessor_with_one_cta_more_than_the_rest) {
   EXPECT_EQ(of_two_types(2880, 4096), 128);
 }
 
-TEST(DenseTokenTile, has_its_inputs_split_where_there_are_few) {
+TEST(DenseTokenTile, is_larger_where_inputs_are_split) {
+  EXPECT_EQ(dense_token_tile(2880, 64, 1, false, kMultiprocessors, 8), 64);
+  EXPECT_EQ(dense_token_tile(2880, 16, 1, false, kMultiprocessors, 8), 16);
   EXPECT_EQ(dense_splits(23, 8, kMultiprocessors), 5);
   EXPECT_EQ(dense_splits(1, 8, kMultiprocessors), 8);
   EXPECT_EQ(dense_splits(161, 8, kMultiprocessors), 1);
