@@ -16,11 +16,14 @@
 #include "app/tensor_table.h"
 #include "app/terminal.h"
 #include "app/wrap.h"
+#include "backends/matrix_bytes.h"
 #include "checkpoints/config/model_files.h"
 #include "checkpoints/model_path.h"
+#include "models/memory_need.h"
 #include "models/model.h"
 #include "models/tensor_spec.h"
 #include "parallel/rank_sizes.h"
+#include "parallel/stages.h"
 #include "verify/report_json.h"
 #include "verify/tensor_kinds.h"
 
@@ -32,6 +35,7 @@ struct Options {
   bool json = false;
   bool tensors = false;
   int64_t ranks = 0;
+  int64_t stages = 0;
 };
 
 double megabytes(uint64_t bytes) {
@@ -114,8 +118,8 @@ std::string summary(const Inspection& inspection) {
   return text;
 }
 
-double cache_kilobytes(const RankSizes& rank) {
-  return static_cast<double>(cache_position_bytes(rank.cache, Element::kF16)) / 1e3;
+double cache_kilobytes(const CacheLayout& cache) {
+  return static_cast<double>(cache_position_bytes(cache, Element::kF16)) / 1e3;
 }
 
 /// Parts of ranks, and what each has as a whole.
@@ -133,7 +137,7 @@ std::string rank_lines(const GroupSizes& sizes) {
                           "and {:.1f} kB of cache a position, in f16",
                           sizes.ranks.size(), megabytes(static_cast<uint64_t>(most.weight_bytes)),
                           megabytes(static_cast<uint64_t>(most.whole_bytes)),
-                          cache_kilobytes(most))) +
+                          cache_kilobytes(most.cache))) +
          fact("whole", whole.empty() ? "norms and biases alone" : whole + ", norms and biases");
 }
 
@@ -151,6 +155,36 @@ Json json_of(const GroupSizes& sizes) {
   return {{"ranks", std::move(ranks)}, {"whole", std::move(whole)}};
 }
 
+/// A stage with what it has.
+struct StageOf {
+  Stage stage;
+  StageParts parts;
+};
+
+std::string stage_lines(const std::vector<StageOf>& stages) {
+  std::string text;
+  for (const auto& [stage, parts] : stages) {
+    text += fact(text.empty() ? "stages" : "",
+                 fmt::format("{}: {:.1f} MB of weights and {:.1f} kB of cache a position, in f16",
+                             to_string(stage), megabytes(static_cast<uint64_t>(parts.weight_bytes)),
+                             cache_kilobytes(parts.cache)));
+  }
+  return text;
+}
+
+Json json_of(const std::vector<StageOf>& stages) {
+  Json list = Json::array();
+  for (const auto& [stage, parts] : stages) {
+    const int64_t last = stage.has_head() ? stage.num_layers - 1 : stage.last_layer;
+    list.push_back({{"first_layer", stage.first_layer},
+                    {"layers", last - stage.first_layer + 1},
+                    {"has_head", stage.has_head()},
+                    {"weight_bytes", parts.weight_bytes},
+                    {"cache_bytes", cache_position_bytes(parts.cache, Element::kF16)}});
+  }
+  return {{"stages", std::move(list)}};
+}
+
 std::vector<TensorKind> kinds_of(const Inspection& inspection, bool all_tensors) {
   if (!all_tensors) return find_tensor_kinds(inspection.weights);
   std::vector<TensorKind> kinds;
@@ -160,9 +194,9 @@ std::vector<TensorKind> kinds_of(const Inspection& inspection, bool all_tensors)
 }
 
 std::string as_page(const Inspection& inspection, const std::optional<GroupSizes>& ranks,
-                    bool all_tensors) {
-  std::string text = summary(inspection) + (ranks ? rank_lines(*ranks) : "") + "\n" +
-                     tensor_table(kinds_of(inspection, all_tensors), columns_of(stdout));
+                    const std::vector<StageOf>& stages, bool all_tensors) {
+  std::string text = summary(inspection) + (ranks ? rank_lines(*ranks) : "") + stage_lines(stages) +
+                     "\n" + tensor_table(kinds_of(inspection, all_tensors), columns_of(stdout));
   if (!inspection.reads_scales) {
     text += fitted(line("scales of {:.1f} MB were not looked at: `subbyte verify` does",
                         megabytes(inspection.scale_bytes)),
@@ -187,18 +221,31 @@ Result<std::optional<GroupSizes>> sizes_of_ranks(const std::filesystem::path& pa
   return std::optional<GroupSizes>(backend.sizes());
 }
 
+/// The same of stages; none where nobody asks.
+Result<std::vector<StageOf>> parts_of_stages(const std::filesystem::path& path, Executor& host,
+                                             int64_t count) {
+  std::vector<StageOf> all;
+  if (count == 0) return all;
+  SUBBYTE_TRY(const StepPlan plan, plan_of(ModelFiles(path), host, host_matrix_bytes));
+  SUBBYTE_TRY(const std::vector<Stage> stages, even_stages(plan, static_cast<int>(count)));
+  for (const Stage& stage : stages) all.push_back({stage, parts_of(plan, stage)});
+  return all;
+}
+
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto path, find_checkpoint(options.path));
   SUBBYTE_TRY(const auto backend, host_backend(invocation));
   SUBBYTE_TRY(const Inspection inspection, inspect(path, backend->host(), backend.get()));
   SUBBYTE_TRY(const auto ranks, sizes_of_ranks(path, *backend, options.ranks));
+  SUBBYTE_TRY(const auto stages, parts_of_stages(path, backend->host(), options.stages));
   std::string text;
   if (options.json) {
     Json root = to_json(inspection);
     if (ranks) root["tensor_parallel"] = json_of(*ranks);
+    if (!stages.empty()) root["pipeline_parallel"] = json_of(stages);
     text = json_text(with_checkpoint(options.path, std::move(root)));
   } else {
-    text = as_page(inspection, ranks, options.tensors);
+    text = as_page(inspection, ranks, stages, options.tensors);
   }
   print(stdout, text);
   return inspection.problems.empty() ? kOk : kProblemsFound;
@@ -222,6 +269,9 @@ void add_inspect(Program& program, Invocation& invocation) {
   command
       .option("--tensor-parallel", options->ranks,
               "show what each of so many ranks has, and what all have as a whole")
+      .value("N")
+      .between(1, 64);
+  command.option("--pipeline-parallel", options->stages, "show what each of so many stages has")
       .value("N")
       .between(1, 64);
   command.flag("--json", options->json, "print one JSON object");

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <optional>
 
 #include "app/checkpoint_json.h"
 #include "app/command.h"
 #include "app/output.h"
+#include "backends/matrix_bytes.h"
 #include "base/quote.h"
 #include "checkpoints/config/model_files.h"
 #include "checkpoints/model_path.h"
@@ -24,6 +26,7 @@ struct Options {
   std::string cache_type = "f16";
   int64_t context = 4096;
   int64_t clients = 1;
+  int64_t stages = 0;
   bool json = false;
 };
 
@@ -77,17 +80,19 @@ Json json_of(const GpuPlan& plan) {
 }
 
 std::string as_json(const Options& options, const GpuPlanRequest& request,
-                    const std::vector<GpuPlan>& plans) {
+                    const std::vector<GpuPlan>& plans, std::optional<int64_t> fitting) {
   Json list = Json::array();
   for (const GpuPlan& plan : plans) list.push_back(json_of(plan));
   const GpuPlan* const best = best_of(plans);
-  const Json root = {{"card", std::string(request.card->name)},
-                     {"measured", std::string(request.card->date)},
-                     {"gpus", request.gpus},
-                     {"context", request.context},
-                     {"clients", request.clients},
-                     {"best_gpus", best == nullptr ? 0 : best->gpus},
-                     {"plans", std::move(list)}};
+  Json root = {{"card", std::string(request.card->name)},
+               {"measured", std::string(request.card->date)},
+               {"gpus", request.gpus},
+               {"context", request.context},
+               {"clients", request.clients},
+               {"best_gpus", best == nullptr ? 0 : best->gpus},
+               {"plans", std::move(list)}};
+  if (options.stages > 0) root["stages"] = options.stages;
+  if (fitting) root["layers_that_fit"] = *fitting;
   return json_text(with_checkpoint(options.model, root));
 }
 
@@ -108,13 +113,23 @@ std::string row(const GpuPlan& plan) {
 }
 
 /// What follows from the rows.
-std::string advice(const GpuPlanRequest& request, const GpuPlan* best) {
-  if (best == nullptr) return "no number of these GPUs has room\n";
+std::string advice(const GpuPlanRequest& request, const GpuPlan* best, int64_t stages,
+                   std::optional<int64_t> fitting) {
+  if (best == nullptr) {
+    std::string text = "no number of these GPUs has room\n";
+    if (fitting.value_or(0) > 0) {
+      text += line(
+          "one has room for the last {} layers: `--gpu-layers auto` leaves the others to "
+          "the CPU",
+          *fitting);
+    }
+    return text;
+  }
   std::string text = line("most tokens: {} replica{} on {} GPU{} each", best->replicas,
                           best->replicas == 1 ? "" : "s", best->gpus, best->gpus == 1 ? "" : "s");
   if (best->gpus > 1) {
-    text += line("{:.1f} ms a step, of which sums over GPUs take {:.1f} ms",
-                 1e3 * best->step_seconds, 1e3 * best->exchange_seconds);
+    text += line("{:.1f} ms a step, of which {} take {:.1f} ms", 1e3 * best->step_seconds,
+                 stages > 0 ? "borders of stages" : "sums over GPUs", 1e3 * best->exchange_seconds);
   }
   if (best->at_once < request.clients) {
     text += line("{} clients wait for others", request.clients - best->at_once);
@@ -122,17 +137,37 @@ std::string advice(const GpuPlanRequest& request, const GpuPlan* best) {
   return text;
 }
 
-std::string as_text(const GpuPlanRequest& request, const std::vector<GpuPlan>& plans) {
+std::string as_text(const GpuPlanRequest& request, const std::vector<GpuPlan>& plans,
+                    int64_t stages, std::optional<int64_t> fitting) {
   std::string text = line("{} x {}, {} clients with {} tokens each; figures of one {}, {}",
                           request.gpus, request.card->name, request.clients, request.context,
                           request.card->name, request.card->date);
-  text += line("GB of weights, cache and a step are of each GPU, tokens/s are expected");
+  text += line("GB of weights, cache and a step are of {}, tokens/s are expected",
+               stages > 0 ? "the GPU that has most" : "each GPU");
   text = fitted(text, stdout, 2) + "\n";
   text += fmt::format(kColumns, "GPUs", "replicas", "weights", "cache", "step", "at once",
                       "tokens/s", "of each", "prompt/s") +
           "\n";
   for (const GpuPlan& plan : plans) text += row(plan);
-  return text + "\n" + advice(request, best_of(plans));
+  return text + "\n" + advice(request, best_of(plans), stages, fitting);
+}
+
+/// The layers that one GPU has room for, where none has room for all.
+Result<std::optional<int64_t>> layers_for_one(const ModelFiles& files, Executor& host,
+                                              const ModelSizes& sizes,
+                                              const GpuPlanRequest& request,
+                                              const std::vector<GpuPlan>& plans) {
+  if (best_of(plans) != nullptr) return std::optional<int64_t>();
+  SUBBYTE_TRY(const StepPlan plan, plan_of(files, host, gpu_matrix_bytes));
+  return std::optional<int64_t>(layers_that_fit(sizes, plan, request));
+}
+
+Result<ModelSizes> read_sizes(const ModelFiles& files, Executor& host, int64_t stages) {
+  SUBBYTE_TRY(ModelSizes sizes, sizes_of(files, host, gpu_matrix_bytes));
+  if (stages == 0) return sizes;
+  SUBBYTE_TRY(const StepPlan plan, plan_of(files, host, gpu_matrix_bytes));
+  SUBBYTE_CHECK(add_stages(sizes, plan, static_cast<int>(stages)));
+  return sizes;
 }
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
@@ -143,14 +178,16 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto path, find_checkpoint(options.model));
   SUBBYTE_TRY(const auto host, create_host(invocation));
   const ModelFiles files(path);
-  SUBBYTE_TRY(const ModelSizes sizes, sizes_of(files, *host));
+  SUBBYTE_TRY(const ModelSizes sizes, read_sizes(files, *host, options.stages));
   SUBBYTE_TRY(const ModelConfig config, read_model_config(files));
   if (options.context > config.max_positions) {
     note(line("the model was made for {} tokens: `run` and `serve` refuse a context of {}",
               config.max_positions, options.context));
   }
   const auto plans = gpu_plans(sizes, request);
-  print(stdout, options.json ? as_json(options, request, plans) : as_text(request, plans));
+  SUBBYTE_TRY(const auto fitting, layers_for_one(files, *host, sizes, request, plans));
+  print(stdout, options.json ? as_json(options, request, plans, fitting)
+                             : as_text(request, plans, options.stages, fitting));
   return best_of(plans) == nullptr ? kProblemsFound : kOk;
 }
 
@@ -163,6 +200,7 @@ void add_plan(Program& program, Invocation& invocation) {
       "there "
       "is no room",
       "  subbyte plan Qwen/Qwen3-32B-AWQ --gpus 8xH200 --context 32768 --clients 200\n"
+      "  subbyte plan ./model --gpus 4xH200 --pipeline-parallel 4\n"
       "  subbyte plan ./model --gpus H100 --kv-cache-type fp8 --json");
   auto options = std::make_shared<Options>();
   command.model(options->model);
@@ -176,6 +214,11 @@ void add_plan(Program& program, Invocation& invocation) {
   command.option("--clients", options->clients, "that are answered")
       .between(1, 1 << 20)
       .shows_default();
+  command
+      .option("--pipeline-parallel", options->stages,
+              "stages with a GPU and some of the layers each, in place of ranks")
+      .value("N")
+      .between(1, 64);
   add_kv_cache_type(command, options->cache_type);
   command.flag("--json", options->json, "print one JSON object");
   command.shares(Shares::kThreads);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "cuda_backend/weight_bytes.h"
 #include "device/joined_matrices.h"
 #include "kernels/cuda/experts/routed_memory.h"
 #include "kernels/cuda/experts/w4a8.h"
@@ -19,13 +20,6 @@ namespace {
 
 Error unsupported(const std::string& message) {
   return {"linear.unsupported", message};
-}
-
-Error unsupported_format(const WeightFormat& format) {
-  return unsupported(
-      "experts of " + to_string(format) +
-      ": the GPU runs experts in its packed formats (mxfp4, nvfp4, nf4, kbit, vq, integers) and in "
-      "f32, f16 and bf16; --device cpu runs these");
 }
 
 bool are_dense(const std::vector<Matrix>& matrices) {
@@ -104,7 +98,7 @@ Result<CudaExpertMatrices> upload_stack(std::vector<Matrix>& matrices, int64_t p
     for (Matrix& matrix : matrices) {
       const MatrixView& view = matrix.view;
       if (is_dense(gpu::supported_format(view))) {
-        return unsupported_format(view.format);
+        return unsupported_experts(view.format);
       }
       SUBBYTE_TRY(matrix, gpu::support(std::move(matrix), target.uploader.host()));
     }
@@ -154,18 +148,6 @@ Result<CudaExperts> upload_experts(ExpertMatrices experts, const WeightTarget& t
   SUBBYTE_TRY(uploaded.down,
               upload_stack(experts.down, 1, experts.down_bias, cuda::RowOrder::kNatural, target));
   return uploaded;
-}
-
-Result<int64_t> expert_matrix_bytes(const MatrixShape& shape) {
-  // The floats of both types of activations have as many bytes.
-  const WeightFormat served =
-      is_dense(shape.format)
-          ? gpu::packed_floats(cuda::Number::kF16)
-          : gpu::supported_format(shape.format, shape.rows, shape.cols, shape.act_order);
-  auto bytes = gpu::packed_bytes(served, shape.rows, shape.cols, shape.act_order);
-  if (!bytes.ok()) return unsupported_format(shape.format);
-  const int64_t gains = device::aligned(shape.experts * int64_t{sizeof(float)});
-  return device::aligned(shape.experts * *bytes) + gains;
 }
 
 int64_t CudaMoe::memory_bytes(const Experts& experts, int64_t tokens) const {

@@ -48,10 +48,6 @@ inline cuda::Activation activation_of(const CudaExperts& experts) {
 /// supported; recast.*, cuda.memory, cuda.copy, cuda.launch.
 Result<CudaExperts> upload_experts(ExpertMatrices experts, const WeightTarget& target);
 
-/// Bytes of the packed matrices of shape.experts experts and, as if they were all, of their gains.
-/// Code linear.unsupported.
-Result<int64_t> expert_matrix_bytes(const MatrixShape& shape);
-
 /// The operation, with the memory that it works in.
 class CudaMoe {
  public:

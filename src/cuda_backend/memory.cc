@@ -175,18 +175,6 @@ CudaWorkspace CudaStepRunner::workspace(const StepPlan& plan, const StepSize& si
   return workspace;
 }
 
-Result<int64_t> cuda_matrix_bytes(const MatrixShape& shape) {
-  if (shape.is_of_moe) return expert_matrix_bytes(shape);
-  const WeightFormat served =
-      gpu::supported_format(shape.format, shape.rows, shape.cols, shape.act_order);
-  if (is_dense(served)) {
-    return device::aligned(shape.rows * shape.cols * (info(served.element).bits / 8));
-  }
-  auto bytes = gpu::packed_bytes(served, shape.rows, shape.cols, shape.act_order);
-  if (!bytes.ok()) return Error{"linear.unsupported", std::move(bytes).error().message};
-  return device::aligned(*bytes);
-}
-
 Result<int64_t> CudaMemory::free_bytes() const {
   std::size_t free = 0;
   std::size_t total = 0;

@@ -3,13 +3,10 @@
 
 #include "cuda_backend/step_runner.h"
 #include "cuda_backend/weight_arena.h"
+#include "cuda_backend/weight_bytes.h"
 #include "ops/machine_memory.h"
 
 namespace subbyte {
-
-/// Bytes that matrices in the form of the kernels take, each with what its alignment costs. Code
-/// linear.unsupported for experts in formats that have no kernels.
-Result<int64_t> cuda_matrix_bytes(const MatrixShape& shape);
 
 class CudaMemory : public MachineMemory {
  public:

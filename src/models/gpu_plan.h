@@ -7,6 +7,9 @@
 //   + bytes of weights (of experts those that n tokens use) and caches, a GPU's share, as read
 //   + products of n tokens, a GPU's share
 //   + two sums over the GPUs for each layer
+//
+// Of stages each has the same of its layers and of n / R sequences, all at once, and a step is as
+// long as R times the longest; fewer sequences wait for each stage, and for what goes between them.
 
 #include <cstdint>
 #include <span>
@@ -15,6 +18,7 @@
 
 #include "base/status.h"
 #include "checkpoints/config/model_files.h"
+#include "models/memory_need.h"
 #include "ops/cache_layout.h"
 #include "subbyte/executor.h"
 
@@ -36,6 +40,12 @@ std::span<const CardFigures> measured_cards();
 /// nullptr for one that was not measured. Upper and lower case are alike.
 const CardFigures* find_card(std::string_view name);
 
+/// One of several stages.
+struct PlannedStage {
+  double weight_bytes = 0;
+  CacheLayout cache;
+};
+
 /// Bytes and products of a model.
 struct ModelSizes {
   double whole_bytes = 0;    // of weights that each GPU has: vectors, the table, routers
@@ -53,10 +63,15 @@ struct ModelSizes {
   int64_t heads = 0;
   int64_t head_dim = 0;
   CacheLayout cache;
+  std::vector<PlannedStage> stages{};  // where it is divided by layers
 };
 
-/// Reads headers alone. Codes: those of CheckpointParts::find_tensors and of plan_of.
-Result<ModelSizes> sizes_of(const ModelFiles& files, Executor& pool);
+/// Reads headers alone. Bytes are as `matrix_bytes` says. Codes: those of
+/// CheckpointParts::find_tensors, of plan_of and of `matrix_bytes`.
+Result<ModelSizes> sizes_of(const ModelFiles& files, Executor& pool,
+                            const MatrixBytes& matrix_bytes);
+/// Divides a model into so many stages. Code device.stages.
+Status add_stages(ModelSizes& sizes, const StepPlan& plan, int stages);
 
 struct GpuPlanRequest {
   const CardFigures* card = nullptr;
@@ -81,10 +96,17 @@ struct GpuPlan {
 };
 
 /// One plan for each number of GPUs that divides theirs, leaves each a head, and is not above
-/// kMaxGpuRanks.
+/// kMaxGpuRanks. Of a model in stages one alone, whose replicas are as many GPUs as there are
+/// stages.
 std::vector<GpuPlan> gpu_plans(const ModelSizes& sizes, const GpuPlanRequest& request);
 
-/// Seconds of a sum of so many bytes over GPUs that NVLink joins. Those over two were measured.
+/// The last layers, of which the head is one, for which one GPU has room with all caches of the
+/// request; 0: not even for the head.
+int64_t layers_that_fit(const ModelSizes& sizes, const StepPlan& plan,
+                        const GpuPlanRequest& request);
+
+/// Seconds that a sum of so many bytes over GPUs that NVLink joins adds to a step. Those over two
+/// were measured.
 double sum_seconds(double bytes, int gpus);
 
 }  // namespace subbyte

@@ -35,6 +35,10 @@ struct WeightNeed {
 Result<WeightNeed> weight_need(std::span<const FoundTensor> tensors, int head_bits,
                                const MatrixBytes& matrix_bytes);
 
+/// The plan of a model by its files' headers, whose handles have bytes as `matrix_bytes` says.
+/// Codes: those of load_model and of `matrix_bytes`.
+Result<StepPlan> plan_of(const ModelFiles& files, Executor& pool, const MatrixBytes& matrix_bytes);
+
 /// The need of a machine that has these. `plan`: of the model, without its weights.
 MemoryNeed memory_need(std::span<const FoundTensor> tensors, const WeightNeed& weights,
                        const StepPlan& plan, const LoadOptions& options,

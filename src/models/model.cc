@@ -248,6 +248,13 @@ Result<MemoryNeed> memory_need(const ModelFiles& files, Backend& backend,
   return memory_need(tensors, weights, plan, with_step_tokens(options, backend), memory);
 }
 
+Result<StepPlan> plan_of(const ModelFiles& files, Executor& pool, const MatrixBytes& matrix_bytes) {
+  SUBBYTE_TRY(const CheckpointParts opened, open_model(files));
+  SUBBYTE_TRY(const auto tensors, opened.find_tensors(opened.context(pool)));
+  SUBBYTE_TRY(const WeightNeed weights, weight_need(tensors, 16, matrix_bytes));
+  return plan_of(*opened.model, facts_of(tensors), weights.bytes);
+}
+
 Result<std::unique_ptr<Model>> load_model(const ModelFiles& files, Backend& backend,
                                           const LoadOptions& given) {
   const LoadOptions options = with_step_tokens(given, backend);

@@ -251,4 +251,9 @@ StepPlan plan_of_stage(const StepPlan& plan, const Stage& stage) {
   return own;
 }
 
+StageParts parts_of(const StepPlan& plan, const Stage& stage) {
+  const StepPlan own = plan_of_stage(plan, stage);
+  return {weight_bytes(own), own.cache};
+}
+
 }  // namespace subbyte

@@ -42,6 +42,13 @@ Result<std::vector<Stage>> even_stages(const StepPlan& plan, int stages);
 /// number of the layers. Code device.stages.
 Result<std::vector<Stage>> stages_with_last(const StepPlan& plan, int64_t layers);
 
+/// Bytes of the matrices of a stage, as handles have them, and its cache.
+struct StageParts {
+  int64_t weight_bytes = 0;
+  CacheLayout cache;
+};
+StageParts parts_of(const StepPlan& plan, const Stage& stage);
+
 /// The operations of a stage on values of the whole plan, with a cache of its own.
 StepPlan plan_of_stage(const StepPlan& plan, const Stage& stage);
 

@@ -53,6 +53,25 @@ TEST(Inspect, json_names_formats_and_bits) {
   EXPECT_TRUE(seen);
 }
 
+TEST(Inspect, stages_have_all_layers_and_their_bytes) {
+  const ProcessResult result =
+      run_program({"inspect", golden("qwen3-awq"), "--pipeline-parallel", "2", "--json"});
+  const Json root = Json::parse(result.out);
+  const Json& stages = root.at("pipeline_parallel").at("stages");
+  ASSERT_EQ(stages.size(), 2u);
+  EXPECT_EQ(stages[0].at("first_layer"), 0);
+  EXPECT_EQ(stages[1].at("first_layer"), stages[0].at("layers"));
+  EXPECT_EQ(stages[0].at("has_head"), false);
+  EXPECT_EQ(stages[1].at("has_head"), true);
+  for (const Json& stage : stages) {
+    EXPECT_GT(stage.at("weight_bytes"), 0);
+    EXPECT_GT(stage.at("cache_bytes"), 0);
+  }
+  const ProcessResult page =
+      run_program({"inspect", golden("qwen3-awq"), "--pipeline-parallel", "2"});
+  EXPECT_NE(page.out.find("and the head: "), std::string::npos) << page.out;
+}
+
 TEST(Inspect, a_page_joins_layers_and_says_what_a_run_takes) {
   const std::string page = run_program({"inspect", golden("qwen3-awq")}).out;
   for (const char* text :

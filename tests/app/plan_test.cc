@@ -48,6 +48,21 @@ TEST(Plan, json_has_bytes_and_seconds) {
   EXPECT_GT(one.at("weight_bytes"), two.at("weight_bytes"));
 }
 
+TEST(Plan, stages_are_as_many_gpus) {
+  const ProcessResult result = run_program(
+      {"plan", kModel, "--gpus", "4xH200", "--pipeline-parallel", "2", "--json", "-c", "512"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json root = Json::parse(result.out);
+  EXPECT_EQ(root.at("stages"), 2);
+  ASSERT_EQ(root.at("plans").size(), 1u);
+  EXPECT_EQ(root.at("plans").at(0).at("gpus"), 2);
+  EXPECT_EQ(root.at("plans").at(0).at("replicas"), 2);
+  const ProcessResult many =
+      run_program({"plan", kModel, "--gpus", "64xH200", "--pipeline-parallel", "64"});
+  EXPECT_EQ(many.exit_code, 2);
+  EXPECT_NE(many.err.find("which have a layer each"), std::string::npos) << many.err;
+}
+
 TEST(Plan, no_room_is_exit_code_3) {
   const ProcessResult result = run_program({"plan", kModel, "--gpus", "H100", "-c", "1000000000"});
   EXPECT_EQ(result.exit_code, 3);
