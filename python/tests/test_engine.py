@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 from conftest import DEMO
 
@@ -32,6 +33,15 @@ def test_events_add_up_to_the_answers(engine: subbyte.Engine, llm: subbyte.LLM) 
     assert sorted(ends) == sorted(prompts)
     for number, prompt in prompts.items():
         assert texts[number] == llm.generate(prompt, GREEDY)[0].outputs[0].text
+
+
+def test_stages_have_the_logits_of_one_machine(engine: subbyte.Engine) -> None:
+    ids = engine.tokenizer.encode("The moor was silent, but the hound")
+    options = {"device": "cpu", "batch_invariant": True}
+    with (subbyte.Engine(DEMO, threads=1, **options) as one,
+          subbyte.Engine(DEMO, threads=2, pipeline_parallel_size=2, **options) as stages):
+        assert "2 stages" in stages.device
+        assert np.array_equal(stages.logits(ids), one.logits(ids))
 
 
 def test_those_of_a_lower_priority_come_sooner() -> None:
