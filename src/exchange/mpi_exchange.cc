@@ -15,10 +15,12 @@
 #include <charconv>
 #include <chrono>
 #include <climits>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -39,6 +41,11 @@ constexpr std::size_t kMaxParts = 1U << 28;  // numbers that are summed in parts
 constexpr std::size_t kMaxCount = INT_MAX;   // of MPI's calls
 constexpr int kLeaveTag = 77;
 constexpr int kSendTag = 78;
+constexpr int kSignTag = 79;
+// A rank gives a sign of life as often. Who waits counts its own turns and not the time, so that a
+// machine that slept has missed none.
+constexpr std::chrono::seconds kBetweenSigns{5};
+constexpr int kMissingSigns = 12;  // of a rank that is taken for lost
 constexpr int kReasonBytes = 256;
 using Reason = std::array<char, kReasonBytes>;  // ends with 0
 
@@ -71,14 +78,23 @@ class MpiExchange : public Exchange {
   MpiExchange(const MpiLibrary& mpi, const MpiPlace& place) : mpi_(mpi), place_(place) {
     mpi_.irecv(reason_.data(), kReasonBytes, mpi_.byte, MpiLibrary::kAnySource, kLeaveTag,
                mpi_.world, &reason_request_);
+    wait_for_sign();
+    signs_ = std::thread([this] { give_signs(); });
   }
   MpiExchange(const MpiExchange&) = delete;
   MpiExchange& operator=(const MpiExchange&) = delete;
   ~MpiExchange() override {
+    {
+      const std::lock_guard lock(mutex_);
+      ends_ = true;
+    }
+    has_ended_.notify_all();
+    signs_.join();
     if (!lost_.empty()) return;  // the others are not there to end with
     // To ourselves: what was to be received ends with it.
     Handle request = nullptr;
     mpi_.isend(sent_.data(), kReasonBytes, mpi_.byte, place_.rank, kLeaveTag, mpi_.world, &request);
+    mpi_.isend(&place_.rank, sizeof(int), mpi_.byte, place_.rank, kSignTag, mpi_.world, &request);
     mpi_.finalize();
   }
 
@@ -142,10 +158,17 @@ class MpiExchange : public Exchange {
  private:
   Error lost() const { return {"exchange.lost", lost_}; }
 
+  std::string name_of(int rank) const {
+    return "rank " + std::to_string(rank) + " of " + std::to_string(place_.size);
+  }
+
   void leave_group(std::string_view why) {
+    end_group(name_of(place_.rank) + ": " + std::string(why));
+  }
+
+  void end_group(const std::string& reason) {
     if (!lost_.empty()) return;
-    lost_ = "rank " + std::to_string(place_.rank) + " of " + std::to_string(place_.size) + ": " +
-            std::string(why);
+    lost_ = reason;
     lost_.copy(sent_.data(), kReasonBytes - 1);
     std::vector<Handle> requests;
     for (int rank = 0; rank < place_.size; ++rank) {
@@ -159,6 +182,49 @@ class MpiExchange : public Exchange {
       for (Handle& request : requests) mpi_.test(&request, &done, nullptr);
     }
   }
+
+  // --- signs of life, by a thread of their own: a process that is stopped gives none
+
+  void give_signs() {
+    std::vector<Handle> sent(place_.size, nullptr);
+    std::vector<char> on_its_way(place_.size, 0);
+    std::vector<int> missing(place_.size, 0);
+    std::unique_lock lock(mutex_);
+    while (!has_ended_.wait_for(lock, kBetweenSigns, [this] { return ends_; }) && lost_.empty()) {
+      for (int rank = 0; rank < place_.size; ++rank) {
+        if (rank != place_.rank) give_sign(rank, sent[rank], on_its_way[rank]);
+      }
+      hear_signs(missing);
+      for (int rank = 0; rank < place_.size && lost_.empty(); ++rank) {
+        if (rank == place_.rank || ++missing[rank] <= kMissingSigns) continue;
+        end_group(name_of(rank) + ": has given no sign of life for a minute; is it stopped?");
+      }
+    }
+  }
+
+  /// Unless the one before is still on its way.
+  void give_sign(int rank, Handle& request, char& is_on_its_way) {
+    int done = 1;
+    if (is_on_its_way != 0) mpi_.test(&request, &done, nullptr);
+    if (done == 0) return;
+    const int error =
+        mpi_.isend(&place_.rank, sizeof(int), mpi_.byte, rank, kSignTag, mpi_.world, &request);
+    is_on_its_way = error == 0 ? 1 : 0;
+  }
+
+  void wait_for_sign() {
+    mpi_.irecv(&heard_, sizeof(int), mpi_.byte, MpiLibrary::kAnySource, kSignTag, mpi_.world,
+               &sign_request_);
+  }
+
+  void hear_signs(std::vector<int>& missing) {
+    for (int done = 0;; wait_for_sign()) {
+      if (mpi_.test(&sign_request_, &done, nullptr) != 0 || done == 0) return;
+      missing[heard_] = 0;
+    }
+  }
+
+  // --- calls
 
   /// Calls f(begin, size) for pieces that MPI's calls take.
   template <class F>
@@ -269,10 +335,15 @@ class MpiExchange : public Exchange {
   const MpiPlace place_;
   std::mutex mutex_;
   std::string lost_;  // why; empty: all are there
+  std::condition_variable has_ended_;
+  bool ends_ = false;
+  int heard_ = 0;  // who has given the last sign
+  Handle sign_request_ = nullptr;
   Reason reason_ = {};
   Reason sent_ = {};  // stays until MPI has it
   Handle reason_request_ = nullptr;
   std::vector<float> parts_, sum_;
+  std::thread signs_;
 };
 
 Error refuse(const std::string& why) {
@@ -303,7 +374,11 @@ Result<std::unique_ptr<Exchange>> make_mpi_exchange() {
   MpiPlace place;
   mpi->comm_rank(mpi->world, &place.rank);
   mpi->comm_size(mpi->world, &place.size);
-  return std::unique_ptr<Exchange>(std::make_unique<MpiExchange>(*mpi, place));
+  try {
+    return std::unique_ptr<Exchange>(std::make_unique<MpiExchange>(*mpi, place));
+  } catch (const std::system_error&) {
+    return refuse("the system gives no thread for signs of life");
+  }
 }
 
 }  // namespace subbyte
