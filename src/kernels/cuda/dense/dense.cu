@@ -21,12 +21,13 @@ bool is_aligned(const void* p, int64_t stride, Element element) {
 }
 
 /// kAligned: weights of f32 (gemv_ahead has those of 16 bits), all rows at multiples of 16 bytes;
-/// else of every type, at any address.
-template <int kTokens, bool kAligned>
+/// else of every type, at any address. Of kSplit warps each adds its part of the inputs.
+template <int kTokens, bool kAligned, int kSplit>
 __device__ void gemv_sums(float (&sums)[kGemvRows][kTokens], const DenseCall& a, int64_t row,
                           int64_t token) {
 #pragma unroll kTokens == 1 ? 2 : 1
-  for (int64_t k = threadIdx.x % kLanes * kEight; k < a.cols; k += kLanes * kEight) {
+  for (int64_t k = threadIdx.x % (kSplit * kLanes) * kEight; k < a.cols;
+       k += kSplit * kLanes * kEight) {
     float w[kGemvRows][kEight];
 #pragma unroll
     for (int r = 0; r < kGemvRows; ++r) {
@@ -60,36 +61,52 @@ __host__ __device__ unsigned tiles_of(int64_t tokens) {
   return static_cast<unsigned>((tokens + kDenseGemvTokens - 1) / kDenseGemvTokens);
 }
 
-/// A lane adds every 32nd run of eight products, then the lanes are added.
-template <int kTokens, bool kAligned>
+/// A lane adds every 32nd run of eight products, then the lanes are added, then the kSplit warps
+/// that share rows.
+template <int kTokens, bool kAligned, int kSplit>
 __global__ void __launch_bounds__(kGemvThreads) gemv(const __grid_constant__ DenseCall a) {
   begin_operation();
+  __shared__ float partials[kSplit][kGemvRows][kTokens];
+  const int warp = static_cast<int>(threadIdx.x) / kLanes;
   const unsigned token_tiles = kTokens < kDenseGemvTokens ? 1 : tiles_of(a.m);
   const int64_t row =
-      int64_t{blockIdx.x / token_tiles} * kGemvCtaRows + threadIdx.x / kLanes * kGemvRows;
+      int64_t{blockIdx.x / token_tiles} * (kGemvCtaRows / kSplit) + warp / kSplit * kGemvRows;
   const int64_t token = int64_t{blockIdx.x % token_tiles} * kTokens;
-  if (row >= a.rows) return;
+  if (kSplit == 1 && row >= a.rows) return;
   float sums[kGemvRows][kTokens] = {};
-  gemv_sums<kTokens, kAligned>(sums, a, row, token);
+  gemv_sums<kTokens, kAligned, kSplit>(sums, a, row, token);
 #pragma unroll
   for (int r = 0; r < kGemvRows; ++r) {
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
-      const float sum = sum_of_warp(sums[r][t]);
-      if (threadIdx.x % kLanes != 0 || row + r >= a.rows || token + t >= a.m) continue;
+      sums[r][t] = sum_of_warp(sums[r][t]);
+      if (kSplit > 1 && threadIdx.x % kLanes == 0) partials[warp][r][t] = sums[r][t];
+    }
+  }
+  if (kSplit > 1) __syncthreads();
+  if (threadIdx.x % kLanes != 0 || warp % kSplit != 0) return;
+#pragma unroll
+  for (int r = 0; r < kGemvRows; ++r) {
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      if (row + r >= a.rows || token + t >= a.m) continue;
+      float sum = sums[r][t];
+#pragma unroll
+      for (int part = 1; part < kSplit; ++part) sum += partials[part][r][t];
       const float bias = a.bias != nullptr ? a.bias[row + r] : 0;
       store_element(a.y_element, a.y, (token + t) * a.y_stride + row + r, sum + bias);
     }
   }
 }
 
-template <int kTokens>
+template <int kTokens, int kSplit = 1>
 void launch_gemv(const DenseCall& call, Stream stream) {
-  const auto ctas = static_cast<unsigned>((call.rows + kGemvCtaRows - 1) / kGemvCtaRows);
+  constexpr int64_t kRows = kGemvCtaRows / kSplit;
+  const auto ctas = static_cast<unsigned>((call.rows + kRows - 1) / kRows);
   const unsigned token_tiles = kTokens < kDenseGemvTokens ? 1 : tiles_of(call.m);
   const auto kernel = has_aligned_rows(call) && call.weights_element == Element::kF32
-                          ? gemv<kTokens, true>
-                          : gemv<kTokens, false>;
+                          ? gemv<kTokens, true, kSplit>
+                          : gemv<kTokens, false, kSplit>;
   launch(kernel, {dim3(ctas * token_tiles), kGemvThreads}, stream, call);
 }
 
@@ -242,7 +259,7 @@ void run_gemv_ahead(const DenseCall& call, Stream stream) {
 
 // --- many tokens ---
 
-constexpr int kTile = 64;             // outputs, and tokens
+constexpr int kTile = kDenseTile;
 constexpr int kInputs = 32;           // of a tile in shared memory
 constexpr int kStride = kInputs + 4;  // fragments of mma read all banks once
 constexpr int kTileThreads = 128;
@@ -359,9 +376,12 @@ void run_dense(const DenseCall& call, Stream stream) {
   if (call.m <= kDenseGemvTokens || call.batch_invariant || is_exact) {
     return launch_gemv<kDenseGemvTokens>(call, stream);
   }
-  const bool whole = call.cols % kEight == 0;
+  if (are_few_tiles(call.rows, call.m)) {
+    return launch_gemv<kDenseGemvTokens, kGemvThreads / kLanes>(call, stream);
+  }
   const dim3 grid(static_cast<unsigned>((call.rows + kTile - 1) / kTile),
                   static_cast<unsigned>((call.m + kTile - 1) / kTile));
+  const bool whole = call.cols % kEight == 0;
   launch(gemm, {grid, kTileThreads}, stream, call,
          whole && is_aligned(call.weights, call.cols, call.weights_element),
          whole && is_aligned(call.x, call.x_stride, call.x_element));

@@ -3,8 +3,8 @@
 //
 //   gemv_ahead    each warp reads some rows of W once, products in float32: one or two tokens,
 //                 weights of 16 bits with aligned rows
-//   gemv          the same for one to eight tokens of what these cannot take, and for any number
-//                 of them where x is f32
+//   gemv          the same for one to eight tokens of what these cannot take, and for more where x
+//                 is f32 or tiles of gemm would be few, as of a router
 //   dense_16bit   mma in 16 bits, exact in both types: weights of 16 bits with aligned rows; on
 //                 Hopper the CTAs of a cluster share the inputs of few tiles of outputs
 //   gemm          tiles of 64 outputs by 64 tokens, mma in tf32, which holds f16 and bf16 exactly;
@@ -19,6 +19,13 @@ namespace subbyte::cuda {
 
 inline constexpr int kDenseGemvTokens = 8;
 inline constexpr int kDense16bitTokens = 3;  // from here on dense_16bit, where it can
+inline constexpr int kDenseTile = 64;        // of gemm: outputs, and tokens
+
+/// Says whether tiles of gemm would leave multiprocessors without work, so that gemv, of which a
+/// CTA has 4 outputs of 8 tokens then, is faster.
+constexpr bool are_few_tiles(int64_t rows, int64_t m) {
+  return (rows + kDenseTile - 1) / kDenseTile * ((m + kDenseTile - 1) / kDenseTile) <= 128;
+}
 
 struct DenseCall {
   const void* weights = nullptr;  // [rows][cols]; no kernel of the stream may be writing them
