@@ -26,7 +26,7 @@ constexpr int64_t kNumbersPackedByEach = 1 << 16;
 constexpr int kMostInputsOfEach = 8;
 // Items that a thread should have, so that the last ones are small; and the activations below which
 // a block is not worth decoding the weights once more.
-constexpr int64_t kItemsOfThread = 4;
+constexpr int64_t kItemsOfThread = 8;
 constexpr int64_t kLeastBlock = 128;
 
 bool bf16_holds(const WeightFormat& format) {
@@ -305,22 +305,26 @@ class ProductGroup {
     return copies;
   }
 
-  /// How the work of a set is cut up: grains of rows of weights, and each of these, where there are
-  /// few for the number of threads, by blocks of activations.
+  /// How the work of a set is cut up: grains of rows of weights, and where there are few of them
+  /// for the number of threads, blocks of activations. Items of one block follow each other, so
+  /// that a thread reads few activations, of which there are more bytes than of weights.
   ///
   ///                     block 0    block 1
-  ///   grain 0 of rows   item 0     item 1        items of one grain follow each other, as its
-  ///   grain 1           item 2     item 3        weights are in the cache
+  ///   grain 0 of rows   item 0     item 2
+  ///   grain 1           item 1     item 3
   struct Cut {
     int64_t first_item;
     int64_t grain;  // rows
+    int64_t grains;
     int64_t block;  // activations
-    int64_t num_blocks;
   };
 
   std::span<const Step> steps_of(int64_t set) const {
     return std::span(steps_).subspan(set * set_size_, set_size_);
   }
+
+  /// Rows of activations that its products read.
+  int64_t rows_of_set(int64_t set) const { return steps_of(set).front().task.x.rows; }
 
   Cut cut(int64_t set, int64_t first_item) const {
     Cut cut = {first_item, 1, 1, 1};
@@ -328,14 +332,12 @@ class ProductGroup {
       cut.grain = std::max(cut.grain, step.variant.layout->row_grain);
       cut.block = std::lcm(cut.block, step.variant.layout->rows_per_pack);
     }
-    const Step& first = steps_of(set).front();
-    const int64_t m = first.task.x.rows;
-    const int64_t grains = ceil_div(first.task.row_end, cut.grain);
+    const int64_t m = rows_of_set(set);
+    cut.grains = ceil_div(steps_of(set).front().task.row_end, cut.grain);
     const int64_t threads = execution_.pool().size();
-    const int64_t wanted = threads == 1 ? 1 : ceil_div(kItemsOfThread * threads, grains);
+    const int64_t wanted = threads == 1 ? 1 : ceil_div(kItemsOfThread * threads, cut.grains);
     const int64_t most = std::max<int64_t>(1, m / kLeastBlock);
     cut.block = round_up(ceil_div(m, std::min(wanted, most)), cut.block);
-    cut.num_blocks = ceil_div(m, cut.block);
     return cut;
   }
 
@@ -343,8 +345,8 @@ class ProductGroup {
     int64_t items = 0;
     for (int64_t set = 0; set < std::ssize(steps_) / set_size_; ++set) {
       cuts_.push_back(cut(set, items));
-      const int64_t rows = steps_of(set).front().task.row_end;
-      items += static_cast<int64_t>(ceil_div(rows, cuts_.back().grain)) * cuts_.back().num_blocks;
+      const Cut& last = cuts_.back();
+      items += last.grains * static_cast<int64_t>(ceil_div(rows_of_set(set), last.block));
     }
     cuts_.push_back({items, 1, 1, 1});
   }
@@ -366,21 +368,19 @@ class ProductGroup {
     });
   }
 
-  /// Grains that are not cut are one run of rows.
+  /// Grains of one block are one run of rows.
   void multiply_items(int64_t set, const Cut& cut, int64_t begin, int64_t end, int task,
                       AfterPart after) const {
-    begin -= cut.first_item;
-    end -= cut.first_item;
-    const int64_t m = steps_of(set).front().task.x.rows;
-    if (cut.num_blocks == 1) {
-      multiply_part({set, begin * cut.grain, end * cut.grain, 0, m}, task, after);
-      return;
-    }
-    for (; begin < end; ++begin) {
-      const int64_t row = begin / cut.num_blocks * cut.grain;
-      const int64_t first_m = begin % cut.num_blocks * cut.block;
-      multiply_part({set, row, row + cut.grain, first_m, std::min(cut.block, m - first_m)}, task,
-                    after);
+    const int64_t m = rows_of_set(set);
+    for (begin -= cut.first_item, end -= cut.first_item; begin < end;) {
+      const int64_t block = begin / cut.grains;
+      const int64_t first = block * cut.grains;
+      const int64_t last = std::min(end, first + cut.grains);
+      const int64_t first_m = block * cut.block;
+      multiply_part({set, (begin - first) * cut.grain, (last - first) * cut.grain, first_m,
+                     std::min(cut.block, m - first_m)},
+                    task, after);
+      begin = last;
     }
   }
 
