@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "exchange/message.h"
 #include "parallel/shares.h"
 
 namespace subbyte {
@@ -60,10 +61,12 @@ Result<std::vector<std::unique_ptr<Backend>>> divide_threads(const ExecutionOpti
 }
 
 Result<std::unique_ptr<Backend>> make_process(const ExecutionOptions& options,
-                                              ProcessBackend::Reads reads, const MakeGroup& make) {
+                                              std::string_view what, ProcessBackend::Reads reads,
+                                              const MakeGroup& make) {
   SUBBYTE_CHECK(check_num_threads(options.num_threads));
   SUBBYTE_TRY(std::unique_ptr<Exchange> made, make_mpi_exchange());
   const std::shared_ptr<Exchange> exchange = std::move(made);
+  SUBBYTE_CHECK(agree_on(*exchange, what));
   SUBBYTE_TRY(auto group, make(exchange, std::make_shared<ThreadPool>(options.num_threads)));
   return std::unique_ptr<Backend>(
       std::make_unique<ProcessBackend>(std::move(group), exchange, reads));

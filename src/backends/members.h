@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -44,8 +45,11 @@ Result<std::vector<std::unique_ptr<Backend>>> divide_threads(const ExecutionOpti
 using MakeGroup = std::function<Result<std::unique_ptr<Backend>>(
     const std::shared_ptr<Exchange>& exchange, std::shared_ptr<Executor> host)>;
 
-/// The member of this process of several. Codes: those of `make`, exchange.mpi.
+/// The member of this process of several, each of which says what it is: a rank, or a stage, on
+/// which kind of machine. Codes: those of `make`, exchange.mpi; exchange.failed names one that is
+/// something else.
 Result<std::unique_ptr<Backend>> make_process(const ExecutionOptions& options,
-                                              ProcessBackend::Reads reads, const MakeGroup& make);
+                                              std::string_view what, ProcessBackend::Reads reads,
+                                              const MakeGroup& make);
 
 }  // namespace subbyte

@@ -25,7 +25,7 @@ Result<std::unique_ptr<Backend>> make_cpu_process(const ExecutionOptions& option
     return make_group_backend(std::move(alone), {exchange->rank(), exchange->size()},
                               std::move(host));
   };
-  return make_process(options, ProcessBackend::Reads::kAtOnce, make);
+  return make_process(options, "a rank on the CPU", ProcessBackend::Reads::kAtOnce, make);
 }
 
 }  // namespace

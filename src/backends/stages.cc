@@ -28,7 +28,7 @@ Result<std::unique_ptr<Backend>> make_cpu_process(const ExecutionOptions& option
     one.front().exchange = exchange;
     return make_stage_backend(std::move(one), {}, std::move(host));
   };
-  return make_process(options, ProcessBackend::Reads::kInTurns, make);
+  return make_process(options, "a stage on the CPU", ProcessBackend::Reads::kInTurns, make);
 }
 
 /// Machines as stages of this process, in their order.

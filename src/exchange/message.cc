@@ -17,6 +17,11 @@ struct Head {
 
 constexpr std::size_t kErrorBytes = 512;
 
+Error failed(const Exchange& exchange, int rank, const std::string& why) {
+  return {"exchange.failed",
+          "rank " + std::to_string(rank) + " of " + std::to_string(exchange.size()) + ": " + why};
+}
+
 }  // namespace
 
 Status send(Exchange& exchange, uint32_t kind, const MessageWriter& message) {
@@ -47,6 +52,20 @@ Result<MessageReader> receive(Exchange& exchange) {
   return MessageReader(head.kind, std::move(bytes));
 }
 
+Status agree_on(Exchange& exchange, std::string_view mine) {
+  using Text = std::array<char, kMaxAlike + 1>;  // ends with 0
+  std::array<Text, 1> own = {};
+  mine.copy(own.front().data(), kMaxAlike);
+  std::vector<Text> all(static_cast<std::size_t>(exchange.size()));
+  SUBBYTE_CHECK(
+      exchange.all_gather(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all))));
+  const auto other = std::ranges::find_if(all, [&](const Text& one) { return one != all.front(); });
+  if (other == all.end()) return {};
+  return failed(
+      exchange, static_cast<int>(other - all.begin()),
+      "expected what rank 0 is, " + std::string(all.front().data()) + ", found " + other->data());
+}
+
 Status agree(Exchange& exchange, const Status& mine) {
   std::vector<std::byte> own(kErrorBytes);
   if (!mine.ok()) {
@@ -61,9 +80,7 @@ Status agree(Exchange& exchange, const Status& mine) {
         std::span(all).subspan(rank * kErrorBytes, kErrorBytes);
     if (of_rank.back() == std::byte{0}) continue;
     if (rank == 0 && exchange.rank() == 0) return mine;
-    const std::string text = reinterpret_cast<const char*>(of_rank.data());
-    return Error{"exchange.failed", "rank " + std::to_string(rank) + " of " +
-                                        std::to_string(exchange.size()) + ": " + text};
+    return failed(exchange, rank, reinterpret_cast<const char*>(of_rank.data()));
   }
   return {};
 }

@@ -91,6 +91,11 @@ class MessageReader {
 Status send(Exchange& exchange, uint32_t kind, const MessageWriter& message = {});
 Result<MessageReader> receive(Exchange& exchange);
 
+/// Tells all ranks whether each says the text of rank 0, of at most kMaxAlike bytes. Code
+/// exchange.failed names the first that does not.
+inline constexpr std::size_t kMaxAlike = 63;
+Status agree_on(Exchange& exchange, std::string_view mine);
+
 /// Tells all ranks how something went that each has done: the first error, with its rank. Code
 /// exchange.failed, on rank 0 the code of its own error where that is the first.
 Status agree(Exchange& exchange, const Status& mine);

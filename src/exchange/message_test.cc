@@ -47,6 +47,21 @@ TEST(RankMessages, a_length_beyond_the_end_is_nothing) {
   EXPECT_TRUE(reader.take_all<int64_t>().empty());
 }
 
+TEST(RankMessages, ranks_agree_on_what_they_are) {
+  auto ranks = make_thread_exchanges(3);
+  std::vector<std::thread> threads;
+  for (auto& rank : ranks) {
+    threads.emplace_back([mine = std::move(rank)] {
+      EXPECT_TRUE(agree_on(*mine, "a rank").ok());
+      const Status other = agree_on(*mine, mine->rank() == 2 ? "a stage" : "a rank");
+      ASSERT_FALSE(other.ok());
+      EXPECT_EQ(other.error().message,
+                "rank 2 of 3: expected what rank 0 is, a rank, found a stage");
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST(RankMessages, ranks_agree_on_the_first_error) {
   auto ranks = make_thread_exchanges(3);
   std::vector<std::thread> threads;

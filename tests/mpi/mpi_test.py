@@ -213,6 +213,13 @@ class Refusals(unittest.TestCase):
         command[command.index(STAGES) + 1] = "3"
         self.expect_line(command, "mpirun has started 2 processes, and 3 stages are asked for")
 
+    def test_a_stage_beside_a_rank(self) -> None:
+        ask = ["run", DEMO, "-p", "x"]
+        command = [*MPIRUN, "-n", "1", *program(2, *ask), ":",
+                   "-n", "1", *program(2, *ask, by=STAGES)]
+        self.expect_line(command, "rank 1 of 2: expected what rank 0 is, a rank on the CPU, "
+                         "found a stage on the CPU")
+
     def test_gpus_are_stages_of_one_process(self) -> None:
         command = on_ranks(2, "run", DEMO, "-p", "x", by=STAGES)
         command[command.index("cpu")] = "cuda"
