@@ -164,7 +164,7 @@ void note_undivided(const Invocation& invocation, const CommandInfo& command) {
   if (command.shares != Shares::kModel) return;
   print_notice(
       fmt::format("mpirun has started {} processes, and each of them does all of this by "
-                  "itself; --tensor-parallel {} --device cpu divides the model among them",
+                  "itself; --tensor-parallel {} divides the model among them",
                   processes, processes));
 }
 

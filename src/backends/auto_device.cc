@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "backends/processes.h"
+
 namespace subbyte {
 namespace {
 
@@ -67,7 +69,7 @@ bool is_refusal_of_gpu(const Error& error) {
 Status load_on_machine(const DeviceOptions& options, const AutoDevice& device,
                        std::unique_ptr<Backend>& machine, const std::function<Status()>& load) {
   Status loaded = load();
-  if (machine->memory() == nullptr) return loaded;
+  if (machine->memory() == nullptr || exchange_of(*machine) != nullptr) return loaded;
   const bool may_be_less = options.gpu_layers == kGpuLayersThatFit;
   if (!loaded.ok() && may_be_less && loaded.error().code == "memory.device") {
     machine.reset();  // which has the GPU

@@ -29,13 +29,19 @@ Status check_members(const DeviceOptions& options, int members, const MemberWord
   }
   if (members == 1) return {};
   if (const auto place = processes()) {
-    if (options.device.starts_with("cuda")) {
+    const bool is_gpu = options.device.starts_with("cuda");
+    if (is_gpu && !words.has_gpus) {
       return refuse("GPUs are " + many +
                     " of one process, started without mpirun; processes are with --device cpu");
     }
-    if (place->size == members) return {};
-    return refuse("mpirun has started " + std::to_string(place->size) + " processes, and " +
-                  std::to_string(members) + " " + many + " are asked for");
+    if (place->size != members) {
+      return refuse("mpirun has started " + std::to_string(place->size) + " processes, and " +
+                    std::to_string(members) + " " + many + " are asked for");
+    }
+    if (!is_gpu || place->size_on_host == members) return {};
+    return refuse("GPUs that are " + many + " are those of one host, which has " +
+                  std::to_string(place->size_on_host) + " of " + std::to_string(members) +
+                  " processes");
   }
   if (options.pin_threads) {
     return refuse("threads of several " + many +

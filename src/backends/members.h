@@ -26,10 +26,12 @@ struct MemberWords {
   std::string_view code;   // of errors
   std::string_view topic;  // that they begin with
   std::string_view many;   // "ranks"
+  bool has_gpus = false;   // of one host, each of which may be in a process of its own
 };
 
 /// For less than 1 member or more than 64, or options that members do not have: threads that were
-/// given or are pinned, GPUs under mpirun, another number than it has started. One member has all.
+/// given or are pinned, GPUs under mpirun that may not, another number than it has started. One
+/// member has all.
 Status check_members(const DeviceOptions& options, int members, const MemberWords& words);
 
 /// Makes a machine of a member with its part of the threads.

@@ -14,7 +14,7 @@
 namespace subbyte {
 namespace {
 
-constexpr MemberWords kRanks = {"device.ranks", "tensor parallelism", "ranks"};
+constexpr MemberWords kRanks = {"device.ranks", "tensor parallelism", "ranks", true};
 
 /// The rank of this process.
 Result<std::unique_ptr<Backend>> make_cpu_process(const ExecutionOptions& options) {
@@ -26,6 +26,29 @@ Result<std::unique_ptr<Backend>> make_cpu_process(const ExecutionOptions& option
                               std::move(host));
   };
   return make_process(options, "a rank on the CPU", ProcessBackend::Reads::kAtOnce, make);
+}
+
+/// The same on a GPU.
+Result<std::unique_ptr<Backend>> make_gpu_process(CudaOptions options, const MpiPlace& place) {
+  options.index += place.rank_on_host;
+  const auto make = [&](const std::shared_ptr<Exchange>& exchange,
+                        std::shared_ptr<Executor> host) -> Result<std::unique_ptr<Backend>> {
+    std::vector<std::unique_ptr<Backend>> alone(1);
+    SUBBYTE_TRY(alone.front(), make_cuda_rank(options, exchange));
+    return make_group_backend(std::move(alone), {exchange->rank(), exchange->size()},
+                              std::move(host));
+  };
+  const char* const what = options.is_bf16 ? "a rank on a GPU with bf16 activations"
+                                           : "a rank on a GPU with f16 activations";
+  return make_process({.num_threads = options.num_threads}, what, ProcessBackend::Reads::kAtOnce,
+                      make);
+}
+
+/// Names the way that wants no peer access.
+Error with_other_way(const Error& error) {
+  if (error.code != "cuda.peer_access") return error;
+  return {error.code,
+          error.message + "; stages (--pipeline-parallel) exchange numbers by way of the host"};
 }
 
 }  // namespace
@@ -72,11 +95,13 @@ Result<std::unique_ptr<Backend>> make_cpu_ranks(const ExecutionOptions& options,
 }
 
 Result<std::unique_ptr<Backend>> make_gpu_ranks(const CudaOptions& options, int ranks) {
+  if (const auto place = processes()) return make_gpu_process(options, *place);
   CudaOptions own = options;
   const auto host = std::make_shared<ThreadPool>(options.num_threads);
   own.num_threads = std::max(1, host->size() / ranks);
-  SUBBYTE_TRY(auto backends, make_cuda_ranks(own, ranks));
-  return make_group_backend(std::move(backends), {.size = ranks}, host);
+  auto backends = make_cuda_ranks(own, ranks);
+  if (!backends.ok()) return with_other_way(backends.error());
+  return make_group_backend(std::move(backends).value(), {.size = ranks}, host);
 }
 
 }  // namespace subbyte

@@ -18,7 +18,8 @@ Status check_ranks(const DeviceOptions& options);
 /// those of make_cpu_backend, exchange.mpi.
 Result<std::unique_ptr<Backend>> make_cpu_ranks(const ExecutionOptions& options, int ranks);
 
-/// So many GPUs from `options.index` on. Codes: those of make_cuda_ranks.
+/// So many GPUs from `options.index` on; under mpirun that of this process. Codes: those of
+/// make_cuda_ranks and make_cuda_rank, exchange.mpi.
 Result<std::unique_ptr<Backend>> make_gpu_ranks(const CudaOptions& options, int ranks);
 
 }  // namespace subbyte

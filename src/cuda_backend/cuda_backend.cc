@@ -12,11 +12,11 @@
 #include "base/thread_pool.h"
 #include "cuda_backend/kv_memory.h"
 #include "cuda_backend/memory.h"
+#include "cuda_backend/peer_processes.h"
 #include "cuda_backend/step_runner.h"
 #include "device/machines.h"
 #include "exchange/message.h"
 #include "kernels/cuda/attention/latent.h"
-#include "kernels/cuda/exchange/peer_group.h"
 
 namespace subbyte {
 namespace {
@@ -41,13 +41,10 @@ class OwnStream {
   cudaError_t error_;
 };
 
-using Peers = std::shared_ptr<const cuda::PeerMemory>;
-
-/// What a GPU has of its group: the memory of all, and what their threads agree by; nullptr: it is
-/// alone.
+/// What a GPU has of its group: the memory of all, and what they agree by; nullptr: it is alone.
 struct GroupPart {
-  Peers peers;
-  std::unique_ptr<Exchange> ranks;
+  RankMemory peers;
+  std::shared_ptr<Exchange> ranks;
 };
 
 /// Whether all ranks have programs with as many sums; not where one of them is lost, which the next
@@ -73,8 +70,7 @@ class CudaBackend : public Backend {
         stream_(std::move(stream)),
         runner_(device, number_,
                 {options.batch_invariant, options.mxfp8_experts, options.fp8_activations,
-                 options.step_kernel_tokens, options.step_graphs,
-                 peers_ == nullptr ? cuda::PeerGroup() : peers_->of_rank(ranks_->rank())},
+                 options.step_kernel_tokens, options.step_graphs, peers_.group},
                 stream_->get()),
         uploader_(host_),
         memory_(gpu_.index, stream_->get(), arena_, uploader_, runner_) {}
@@ -280,8 +276,8 @@ class CudaBackend : public Backend {
   }
 
   device::GpuInfo gpu_;
-  Peers peers_;
-  std::unique_ptr<Exchange> ranks_;
+  RankMemory peers_;
+  std::shared_ptr<Exchange> ranks_;
   cuda::Number number_;
   ThreadPool host_;
   std::unique_ptr<OwnStream> stream_;
@@ -333,16 +329,26 @@ Result<std::vector<std::unique_ptr<Backend>>> make_cuda_ranks(const CudaOptions&
   }
   std::vector<int> indices(static_cast<std::size_t>(ranks));
   std::iota(indices.begin(), indices.end(), options.index);
-  SUBBYTE_TRY(const Peers peers, cuda::PeerMemory::connect(indices));
+  SUBBYTE_TRY(const std::shared_ptr<const cuda::PeerMemory> peers,
+              cuda::PeerMemory::connect(indices));
   std::vector<std::unique_ptr<Exchange>> exchanges = make_thread_exchanges(ranks);
   std::vector<std::unique_ptr<Backend>> backends;
   for (std::unique_ptr<Exchange>& exchange : exchanges) {
     CudaOptions own = options;
-    own.index = indices[static_cast<std::size_t>(exchange->rank())];
-    SUBBYTE_TRY(auto backend, make_one(own, {peers, std::move(exchange)}));
+    const int rank = exchange->rank();
+    own.index = indices[static_cast<std::size_t>(rank)];
+    SUBBYTE_TRY(auto backend, make_one(own, {{peers->of_rank(rank), peers}, std::move(exchange)}));
     backends.push_back(std::move(backend));
   }
   return backends;
+}
+
+Result<std::unique_ptr<Backend>> make_cuda_rank(const CudaOptions& options,
+                                                const std::shared_ptr<Exchange>& ranks) {
+  SUBBYTE_TRY(RankMemory peers, connect_processes(options.index, ranks));
+  auto made = make_one(options, {std::move(peers), ranks});
+  SUBBYTE_CHECK(agree(*ranks, made.ok() ? Status() : Status(made.error())));
+  return made;
 }
 
 }  // namespace subbyte

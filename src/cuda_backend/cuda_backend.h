@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/host_device.h"
+#include "exchange/exchange.h"
 #include "ops/backend.h"
 
 namespace subbyte {
@@ -32,5 +33,10 @@ SUBBYTE_BY_NVCC Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOpt
 /// cuda.peer_access where one cannot reach the memory of another.
 SUBBYTE_BY_NVCC Result<std::vector<std::unique_ptr<Backend>>> make_cuda_ranks(
     const CudaOptions& options, int ranks);
+
+/// The GPU of this process as one of the ranks, each of which is in a process of its own on this
+/// host; all make theirs at once. Codes: also exchange.failed names a rank that has none.
+SUBBYTE_BY_NVCC Result<std::unique_ptr<Backend>> make_cuda_rank(
+    const CudaOptions& options, const std::shared_ptr<Exchange>& ranks);
 
 }  // namespace subbyte

@@ -356,7 +356,8 @@ std::optional<MpiPlace> find_mpi_place() {
   const std::optional<int> rank = number_in("OMPI_COMM_WORLD_RANK");
   const std::optional<int> size = number_in("OMPI_COMM_WORLD_SIZE");
   if (!rank || !size || *size < 1 || *rank < 0 || *rank >= *size) return std::nullopt;
-  return MpiPlace{*rank, *size};
+  return MpiPlace{*rank, *size, number_in("OMPI_COMM_WORLD_LOCAL_RANK").value_or(*rank),
+                  number_in("OMPI_COMM_WORLD_LOCAL_SIZE").value_or(*size)};
 }
 
 Result<std::unique_ptr<Exchange>> make_mpi_exchange() {

@@ -12,6 +12,8 @@ namespace subbyte {
 struct MpiPlace {
   int rank = 0;
   int size = 1;
+  int rank_on_host = 0;
+  int size_on_host = 1;
 };
 
 /// nullopt where no mpirun has started this process. Reads the environment.

@@ -7,14 +7,14 @@
 
 namespace subbyte {
 
-Group::Group(Members members, int first, std::unique_ptr<GroupCut> cut,
+Group::Group(Members members, const GroupPlace& place, std::unique_ptr<GroupCut> cut,
              std::shared_ptr<Executor> host)
     : members_(std::move(members)),
-      first_(first),
+      first_(place.first),
       cut_(std::move(cut)),
       host_(std::move(host)),
       threads_(static_cast<int>(members_.size())),
-      memory_(members_, *cut_),
+      memory_(members_, *cut_, place.size),
       largest_(members_.size()) {}
 
 // --- loading

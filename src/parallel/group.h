@@ -16,6 +16,7 @@
 #include "ops/backend.h"
 #include "parallel/group_cut.h"
 #include "parallel/group_machines.h"
+#include "parallel/group_place.h"
 
 namespace subbyte {
 
@@ -76,8 +77,9 @@ class GroupCompiledStep : public CompiledStep {
 
 class Group : public Backend {
  public:
-  /// The first member is rank `first`. `host` is for work beside the operations.
-  Group(Members members, int first, std::unique_ptr<GroupCut> cut, std::shared_ptr<Executor> host);
+  /// The first member is rank `place.first`. `host` is for work beside the operations.
+  Group(Members members, const GroupPlace& place, std::unique_ptr<GroupCut> cut,
+        std::shared_ptr<Executor> host);
 
   /// Says whether the system gave a thread for each member.
   bool has_threads() const { return threads_.size() == static_cast<int>(members_.size()); }

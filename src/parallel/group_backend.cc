@@ -44,7 +44,7 @@ class RankCut : public GroupCut {
 class RankGroup : public Group {
  public:
   RankGroup(Members ranks, const GroupPlace& place, std::shared_ptr<Executor> host)
-      : Group(std::move(ranks), place.first, std::make_unique<RankCut>(place), std::move(host)),
+      : Group(std::move(ranks), place, std::make_unique<RankCut>(place), std::move(host)),
         size_(place.size) {}
 
   // --- the machine

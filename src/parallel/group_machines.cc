@@ -53,7 +53,7 @@ Result<int64_t> GroupMachines::free_bytes() const {
     SUBBYTE_TRY(const int64_t free, member->memory()->free_bytes());
     least = std::min(least, free);
   }
-  return least * std::ssize(members_);
+  return least * size_;
 }
 
 MemoryNeed need_of(const StepPlan& own, const StepPlan& plan, const MemoryNeed& need,

@@ -17,17 +17,18 @@ MemoryNeed need_of(const StepPlan& own, const StepPlan& plan, const MemoryNeed& 
 
 class GroupMachines : public MachineMemory {
  public:
-  /// Both must outlive this. Some member has a memory where this is used.
-  GroupMachines(const std::vector<std::unique_ptr<Backend>>& members, GroupCut& cut)
-      : members_(members), cut_(cut) {}
+  /// Both must outlive this. Some member has a memory where this is used. `size` is that of the
+  /// group in all processes.
+  GroupMachines(const std::vector<std::unique_ptr<Backend>>& members, GroupCut& cut, int size)
+      : members_(members), cut_(cut), size_(size) {}
 
   /// Says whether some member has a memory of its own.
   bool is_there() const;
 
   /// "GPU 0, GPU 1"
   std::string name() const override;
-  /// As many times what the fullest has free as there are members. Code usage.cache_memory where
-  /// some have none.
+  /// As many times what the fullest here has free as there are members. Code usage.cache_memory
+  /// where some have none.
   Result<int64_t> free_bytes() const override;
   Result<int64_t> matrix_bytes(const MatrixShape& shape) const override {
     return first().matrix_bytes(shape);
@@ -53,6 +54,7 @@ class GroupMachines : public MachineMemory {
 
   const std::vector<std::unique_ptr<Backend>>& members_;
   GroupCut& cut_;
+  int size_;
 };
 
 }  // namespace subbyte

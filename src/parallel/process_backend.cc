@@ -203,7 +203,8 @@ Status ProcessBackend::do_as_told(uint32_t kind, MessageReader& message) {
   const MirroredBatch batch(message, *state_->pools[pool]);
   backend_.submit(step, batch.batch());
   ++num_followed_;
-  return finish_steps(backend_.steps_at_once() - 1);
+  // As the first rank, which submits the next step before it waits for this one.
+  return finish_steps(std::max(backend_.steps_at_once(), backend_.steps_in_flight()) - 1);
 }
 
 }  // namespace subbyte

@@ -105,7 +105,8 @@ class StageGroup : public Group {
  public:
   StageGroup(Members stages, Exchanges exchanges, std::unique_ptr<StageCut> cut,
              std::shared_ptr<Executor> host)
-      : Group(std::move(stages), 0, std::move(cut), std::move(host)),
+      : Group(std::move(stages), {.size = exchanges.front()->size()}, std::move(cut),
+              std::move(host)),
         exchanges_(std::move(exchanges)),
         steps_(members().size(), [this](std::size_t i, StageStep& step) { run(i, step); }) {
     note_copies(copies_);

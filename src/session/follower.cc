@@ -114,11 +114,7 @@ Status follow_first_rank(const DeviceOptions& device) {
   own.gpu_layers = -1;
   SUBBYTE_TRY(const std::unique_ptr<Backend> backend, choose_machine(own, {}));
   Exchange* const others = exchange_of(*backend);
-  if (others == nullptr) {
-    return Error{"device.ranks",
-                 "tensor parallelism: GPUs are ranks of one process, which is "
-                 "started without mpirun"};
-  }
+  if (others == nullptr) return follow(*backend);  // which says so
   Exchange& exchange = *others;
   ModelFiles files = std::filesystem::path();
   std::unique_ptr<Model> model;

@@ -171,12 +171,31 @@ class Server(unittest.TestCase):
                              self.answers(in_one_process(2, *ask, by=by)))
 
 
+class Gpus(unittest.TestCase):
+    """GPUs that are ranks in processes of their own, and in one."""
+
+    def test_a_text_is_that_of_one_process(self) -> None:
+        devices = run([PROGRAM, "devices", "--json"]).stdout
+        if '"cuda:1"' not in devices:
+            self.skipTest("two GPUs are ranks of two processes, and this machine has fewer")
+        ask = ["run", DEMO, "-p", "The moor was silent, but", "-n", 40, "--temp", 0,
+               "--color", "never"]
+        here, there = in_one_process(2, *ask), on_ranks(2, *ask)
+        for command in (here, there):
+            command[command.index("cpu")] = "cuda"
+        alone, many = run(here), run(there)
+        self.assertEqual(alone.returncode, 0, alone.stderr)
+        self.assertEqual(many.returncode, 0, many.stderr)
+        self.assertEqual(many.stdout, alone.stdout)
+
+
 class Manual(unittest.TestCase):
     """Lines of docs/cluster.md, with the processes of this host for those of several."""
 
     def lines(self) -> list[list[str]]:
         text = (ROOT / "docs" / "cluster.md").read_text()
-        found = [shlex.split(line) for line in text.splitlines() if line.startswith("mpirun ")]
+        found = [shlex.split(line) for line in text.splitlines()
+                 if line.startswith("mpirun ") and "--device cpu" in line]
         for words in found:
             if "--host" in words:
                 del words[words.index("--host"):words.index("--host") + 2]
