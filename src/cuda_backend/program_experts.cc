@@ -26,6 +26,16 @@ bool is_served(const CudaExperts& experts, const Router& router, int multiproces
   return experts.top_k * experts.gate_up.weights->format().strips >= multiprocessors;
 }
 
+/// Says whether a norm alone reads a result, or its sum over ranks.
+bool goes_to_norm(const StepPlan& plan, const std::vector<std::vector<int64_t>>& readers,
+                  ValueId y) {
+  if (readers[y].size() != 1) return false;
+  const int64_t reader = readers[y].front();
+  const auto* const sum = plan.as<AllReduceOp>(reader);
+  return sum != nullptr ? goes_to_norm(plan, readers, sum->y)
+                        : plan.as<AddNormOp>(reader) != nullptr;
+}
+
 ProgramExperts stack(const CudaExpertMatrices& matrices, int64_t op, Order order, int64_t chosen) {
   cuda::ExpertsCall call;
   matrices.weights->set(call);
@@ -45,8 +55,7 @@ std::optional<ProgramMixture> program_mixture(const StepPlan& plan,
   if (linear == nullptr || experts == nullptr || readers[linear->y].size() != 1) return {};
   if (!is_router(*linear, *experts) || experts->experts.storage == nullptr) return {};
   // A shared expert's products would end the program and be launched.
-  const std::vector<int64_t>& next = readers[experts->y];
-  if (next.size() != 1 || plan.as<AddNormOp>(next.front()) == nullptr) return {};
+  if (!goes_to_norm(plan, readers, experts->y)) return {};
   const auto& packed = *static_cast<const CudaExperts*>(experts->experts.storage.get());
   if (!is_served(packed, experts->router, multiprocessors)) return {};
   ProgramMixture mixture;

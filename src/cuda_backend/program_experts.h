@@ -19,7 +19,7 @@ struct ProgramMixture {
 /// The mixture whose router operation `op` is, if it has a form in programs on GPUs with so many
 /// multiprocessors: a dense router that reads what the experts read, experts of one packed format a
 /// matrix and no codebook, without biases, whose rows are whole units of the kernel, of which every
-/// multiprocessor has a part, and whose sum goes to a norm alone.
+/// multiprocessor has a part, and whose sum, or its sum over ranks, goes to a norm alone.
 /// `readers`: of the plan.
 std::optional<ProgramMixture> program_mixture(const StepPlan& plan,
                                               const std::vector<std::vector<int64_t>>& readers,

@@ -29,6 +29,7 @@ struct Mixtures {
   std::optional<WeightFormat> down = {};  // the same
   AttentionShape shape = {4, 2, 64, 0.125f, 0};
   bool has_shared = false;  // an expert that every token goes to, without a gate
+  bool is_of_rank = false;  // one of those that have a part of each expert
 
   Weight packed(int64_t rows, int64_t cols) const {
     return testing::weight_of({testing::packed(rows, cols, format)});
@@ -74,6 +75,11 @@ struct Mixtures {
       h = record.add_norm("after", x, delta, norm);
       const ValueId logits = record.exact_linear("router", h, dense(kExperts, hidden, router));
       delta = record.experts("experts", h, logits, experts());
+      if (is_of_rank) {
+        const ValueId part = delta;
+        delta = record.next_value();
+        record.append("experts.sum", AllReduceOp{delta, part});
+      }
       if (!has_shared) continue;
       const ValueId shared = record.linear("shared", h, packed(hidden, hidden));
       delta = record.sigmoid_gate("sum", shared, kNoValue, delta);
@@ -85,7 +91,7 @@ struct Mixtures {
   }
 
   Schedule schedule(int64_t tokens = 1, bool attends = true, int64_t words = 1 << 19) const {
-    const ProgramLimits limits = {words, 1 << 20, 32, 8192};
+    const ProgramLimits limits = {words, 1 << 20, 32, 8192, hidden};
     const StepPlan of_plan = plan();
     return schedule_programs(of_plan, assign_slots(of_plan), tokens, attends, {}, limits);
   }
@@ -112,6 +118,17 @@ TEST(ProgramExperts, layers_with_experts_are_one_program) {
             "launch norm\n"
             "launch head\n"
             "launch head.logits\n");
+}
+
+TEST(ProgramExperts, of_a_rank_sum_over_the_ranks_what_they_add) {
+  const Mixtures model{.is_of_rank = true};
+  const Schedule schedule = model.schedule();
+  const std::string text = to_string(schedule, model.plan());
+  EXPECT_NE(text.find("  0.experts, down, sums over the ranks, adds to "), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("  1.experts, down\nlaunch 1.experts.sum\nlaunch norm\n"), std::string::npos)
+      << text;
+  EXPECT_EQ(schedule.exchanges(), 1);
 }
 
 TEST(ProgramExperts, all_layers_are_launches_where_one_has_no_form) {

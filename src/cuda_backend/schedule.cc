@@ -290,6 +290,7 @@ class ProgramCutter {
     if (sum != kNoValue) is_added_[sum] = true;
     down.x = {kNoValue, tensors_.read(&activated_)};
     (sum == kNoValue ? down.y : down.residual) = sum == kNoValue ? y : sum;
+    if (sum != kNoValue) down.exchange = take_exchange(y);
     down.result = write(sum == kNoValue ? y : sum, true);
     add_to_program(down);
     return true;
