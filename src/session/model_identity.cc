@@ -12,6 +12,7 @@
 #include "base/file_error.h"
 #include "base/model_file.h"
 #include "base/sha256.h"
+#include "checkpoints/containers/gguf_parts.h"
 
 namespace subbyte {
 namespace {
@@ -41,11 +42,21 @@ std::size_t header_bytes(const fs::path& path, std::span<const std::byte> bytes)
   return static_cast<std::size_t>(std::min<uint64_t>(length, bytes.size()));
 }
 
-std::string digest_of_weights(const fs::path& path, std::span<const std::byte> bytes) {
+/// All before the first tensor.
+std::size_t header_bytes(const GgufFile& file) {
+  const std::span<const std::byte> bytes = file.file()->bytes();
+  std::size_t header = bytes.size();
+  for (const GgufTensor& tensor : file.tensors()) {
+    header = std::min(header, static_cast<std::size_t>(tensor.bytes.data() - bytes.data()));
+  }
+  return header;
+}
+
+std::string digest_of_weights(std::span<const std::byte> bytes, std::size_t header) {
   Sha256 digest;
   const uint64_t size = bytes.size();
   digest.update(std::as_bytes(std::span(&size, 1)));
-  digest.update(bytes.first(header_bytes(path, bytes)));
+  digest.update(bytes.first(header));
   if (bytes.size() <= kBlocks * kBlockBytes) {
     digest.update(bytes);
   } else {
@@ -55,7 +66,7 @@ std::string digest_of_weights(const fs::path& path, std::span<const std::byte> b
     }
     digest.update(bytes.subspan(last));
   }
-  return digest.finish();
+  return digest.finish().substr(0, kDigestCharacters);
 }
 
 Status add_file(const fs::path& path, bool has_weights, bool is_named_by_user, Digests& digests) {
@@ -70,9 +81,9 @@ Status add_file(const fs::path& path, bool has_weights, bool is_named_by_user, D
     return {};
   }
   const MappedFile& file = *opened;
-  const std::string digest =
-      has_weights ? digest_of_weights(path, file.bytes()) : sha256(file.bytes());
-  digests[std::move(name)] = digest.substr(0, kDigestCharacters);
+  digests[std::move(name)] = has_weights
+                                 ? digest_of_weights(file.bytes(), header_bytes(path, file.bytes()))
+                                 : sha256(file.bytes()).substr(0, kDigestCharacters);
   return file.verify_unchanged();
 }
 
@@ -101,9 +112,22 @@ Result<std::set<fs::path>> files_in(const fs::path& directory, bool is_beside_fi
   return files;
 }
 
+/// All parts. What lies beside them is not read.
+Result<Digests> identity_of_gguf(const fs::path& path) {
+  SUBBYTE_TRY(const GgufModel model, GgufModel::open(path));
+  Digests digests;
+  for (const GgufFile& part : model.parts()) {
+    digests[part.path().filename().native()] =
+        digest_of_weights(part.file()->bytes(), header_bytes(part));
+    SUBBYTE_CHECK(part.file()->verify_unchanged());
+  }
+  return digests;
+}
+
 }  // namespace
 
 Result<Digests> model_identity(const fs::path& path, const fs::path& directory) {
+  if (is_gguf(path)) return identity_of_gguf(path);
   Digests digests;
   std::error_code ignored;
   const bool is_file = !fs::is_directory(path, ignored);

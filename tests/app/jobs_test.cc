@@ -100,6 +100,22 @@ TEST_F(Job, stops_when_the_weights_change_and_answers_those_lines_in_the_next_ru
   EXPECT_EQ(answers().size(), 40u);
 }
 
+TEST_F(Job, knows_a_gguf_file_by_its_bytes) {
+  fs::copy(fs::path(SUBBYTE_TEST_DATA) / "gguf/qwen3/model.gguf", path("m.gguf"));
+  folder_.write("in.jsonl", "{\"prompt\":[1,2,3]}\n");
+  const ProcessResult first = run(path("m.gguf"));
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const ProcessResult again = run(path("m.gguf"), {}, {"--json"});
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(Json::parse(again.out).at("skipped"), 1);
+  std::string bytes = folder_.read("m.gguf");
+  bytes.back() ^= 1;
+  folder_.write("m.gguf", bytes);
+  const ProcessResult other = run(path("m.gguf"));
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_NE(other.err.find("m.gguf is another one"), std::string::npos) << other.err;
+}
+
 TEST_F(Job, says_that_answers_are_errors_whenever_they_are) {
   folder_.write("in.jsonl", "{\"prompt\":[99999999]}\n");
   for (const int done : {1, 0}) {
