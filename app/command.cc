@@ -383,7 +383,10 @@ Result<OutputFile> open_output(const std::string& path_or_dash, bool overwrite) 
     set_written();
     return OutputFile::standard_output();
   }
-  return Error{"usage.output", "standard output is a terminal, expected a file or a pipe there"};
+  const bool is_of_rank = !is_terminal(stdout);  // which changes ends of lines
+  return Error{"usage.output",
+               is_of_rank ? "standard output is a terminal that mpirun has made: name a file"
+                          : "standard output is a terminal, expected a file or a pipe there"};
 }
 
 }  // namespace subbyte::app

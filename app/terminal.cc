@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "exchange/mpi_exchange.h"
+
 namespace subbyte::app {
 namespace {
 
@@ -38,6 +40,8 @@ bool has_colours(std::FILE* to) {
 }
 
 bool is_terminal(std::FILE* to) {
+  // Open MPI 4 gives a rank a terminal of its own, and writes elsewhere what it reads from that.
+  if (to == stdout && find_mpi_place()) return false;
   return isatty(fileno(to)) != 0;
 }
 

@@ -16,6 +16,7 @@ void choose_colours(Colours colours);
 /// "dumb", and NO_COLOR is not set or empty.
 bool has_colours(std::FILE* to);
 
+/// Says whether it is a terminal of the user, which that of a rank of mpirun is not.
 bool is_terminal(std::FILE* to);
 
 /// Says whether the cursor of the error stream can go back in a line: a terminal that is not dumb.

@@ -350,6 +350,16 @@ Error refuse(const std::string& why) {
   return {"exchange.mpi", why};
 }
 
+/// The library of another MPI than that of this mpirun makes each process 0 of 1.
+Status check_place(const MpiPlace& place) {
+  const std::optional<MpiPlace> started = find_mpi_place();
+  if (!started || (started->size == place.size && started->rank == place.rank)) return {};
+  return refuse("mpirun has started this process as " + std::to_string(started->rank) + " of " +
+                std::to_string(started->size) + ", and MPI knows it as " +
+                std::to_string(place.rank) + " of " + std::to_string(place.size) +
+                ": is libmpi.so.40 that of this mpirun?");
+}
+
 }  // namespace
 
 std::optional<MpiPlace> find_mpi_place() {
@@ -375,6 +385,10 @@ Result<std::unique_ptr<Exchange>> make_mpi_exchange() {
   MpiPlace place;
   mpi->comm_rank(mpi->world, &place.rank);
   mpi->comm_size(mpi->world, &place.size);
+  if (Status same = check_place(place); !same.ok()) {
+    mpi->finalize();
+    return same.error();
+  }
   try {
     return std::unique_ptr<Exchange>(std::make_unique<MpiExchange>(*mpi, place));
   } catch (const std::system_error&) {

@@ -21,11 +21,13 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDENS = ROOT / "tests" / "data" / "goldens"
+GGUF = ROOT / "tests" / "data" / "gguf" / "qwen3" / "model.gguf"
 DEMO = ROOT / "demo" / "model"
 PROGRAM = str(Path(sys.argv[1]).resolve()) if len(sys.argv) > 1 else "subbyte"
 ALL = "--all" in sys.argv
@@ -35,7 +37,7 @@ SHORT = ["autoawq", "qwen2-moe-bf16", "gpt-oss-mxfp4", "bamba-bf16", "deepseek-v
 REFUSED = "gptqmodel-gpt-oss"
 NUM_KILLS = 50 if ALL else 4
 SECONDS = 10  # in which a group ends with one of its ranks
-IDS = "1,5,9,100,17,33,41,7,2,88,104,3,6,127,11,12"
+IDS = "1,5,9,90,17,33,41,7,2,88,94,3,6,27,11,12"
 ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 MPIRUN = ["mpirun", "--oversubscribe"]
 
@@ -105,10 +107,11 @@ class Goldens(unittest.TestCase):
     other order than one machine does."""
 
     def test_logits_of_stages_are_those_of_one(self) -> None:
-        for name in ("gpt-oss-mxfp4", "bamba-bf16", "deepseek-v3-fp8"):
-            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+        goldens = [GOLDENS / name for name in ("gpt-oss-mxfp4", "bamba-bf16", "deepseek-v3-fp8")]
+        for model in (*goldens, GGUF):
+            with self.subTest(model), tempfile.TemporaryDirectory() as folder:
                 out = [Path(folder) / "one", Path(folder) / "processes"]
-                ask = ["logits", GOLDENS / name, "--ids", IDS, "--out"]
+                ask = ["logits", model, "--ids", IDS, "--out"]
                 one = run(program(1, *ask, out[0]))
                 self.assertEqual(one.returncode, 0, one.stderr)
                 many = run(on_ranks(2, *ask, out[1], by=STAGES))
@@ -138,6 +141,22 @@ class Goldens(unittest.TestCase):
             many = run(on_ranks(ranks, *ask, by=by))
             self.assertEqual(many.returncode, 0, many.stderr)
             self.assertEqual(many.stdout, alone.stdout)
+
+
+class Output(unittest.TestCase):
+    """Open MPI 4 gives each rank a terminal of its own, which is not the user's."""
+
+    def test_a_text_has_no_colours(self) -> None:
+        ask = ["run", DEMO, "-p", "The moor", "-n", 4, "--temp", 0, "--quiet"]
+        with unittest.mock.patch.dict(ENVIRONMENT, TERM="xterm"):
+            many = run(on_ranks(2, *ask))
+        self.assertEqual(many.returncode, 0, many.stderr)
+        self.assertNotIn("\x1b", many.stdout)
+
+    def test_a_table_is_whole(self) -> None:
+        many = run(on_ranks(2, "bench", DEMO, "-p", 1, "-n", 0, "-r", 1, "--quiet"))
+        self.assertEqual(many.returncode, 0, many.stderr)
+        self.assertIn("| backend |", many.stdout)
 
 
 class Server(unittest.TestCase):
@@ -222,6 +241,12 @@ class Refusals(unittest.TestCase):
         self.assertIn(expected, lines[0])
         self.assertEqual(result.stdout, "")
 
+    def test_a_library_that_does_not_see_its_mpirun(self) -> None:
+        for by in (RANKS, STAGES):
+            command = ["env", "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2",
+                       *program(2, "run", DEMO, "-p", "x", by=by)]
+            self.expect_line(command, "as 1 of 2, and MPI knows it as 0 of 1: is libmpi.so.40")
+
     def test_another_number_of_ranks(self) -> None:
         command = on_ranks(2, "run", DEMO, "-p", "x")
         command[command.index("--tensor-parallel") + 1] = "3"
@@ -257,6 +282,19 @@ class Refusals(unittest.TestCase):
             config = Path(folder) / "b" / "model" / "config.json"
             config.write_text(config.read_text() + "\n")
             ask = program(2, "run", "model", "-p", "x")
+            command = [*MPIRUN, "-wdir", f"{folder}/a", "-n", "1", *ask, ":",
+                       "-wdir", f"{folder}/b", "-n", "1", *ask]
+            self.expect_line(command, "rank 1 of 2: the model")
+
+    def test_another_gguf_file_on_a_rank(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            for host in ("a", "b"):
+                (Path(folder) / host).mkdir()
+                shutil.copy(GGUF, Path(folder) / host / "model.gguf")
+            with (Path(folder) / "b" / "model.gguf").open("r+b") as file:
+                file.seek(-1, os.SEEK_END)
+                file.write(b"x")
+            ask = program(2, "run", "model.gguf", "-p", "x")
             command = [*MPIRUN, "-wdir", f"{folder}/a", "-n", "1", *ask, ":",
                        "-wdir", f"{folder}/b", "-n", "1", *ask]
             self.expect_line(command, "rank 1 of 2: the model")
