@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "backends/processes.h"
+#include "backends/stages.h"
 
 namespace subbyte {
 namespace {
@@ -51,6 +52,7 @@ Result<std::unique_ptr<Backend>> choose_machine(const DeviceOptions& given,
                                                 const AutoDevice& device) {
   DeviceOptions options = given;
   if (given.gpu_layers == kGpuLayersThatFit) options.gpu_layers = -1;  // until not all of them fit
+  SUBBYTE_CHECK(check_divisions(options));  // before the CPU is taken instead
   if (options.device != "auto") return device.make(options);
   auto gpu = make_gpu(options, device);
   if (gpu.ok()) return gpu;

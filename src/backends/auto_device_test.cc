@@ -193,6 +193,19 @@ TEST(AutoDevice, takes_the_cpu_for_options_that_gpus_do_not_have) {
   EXPECT_NE(machines.said().front().find("not int8"), std::string::npos);
 }
 
+TEST(AutoDevice, refuses_divisions_that_no_machine_has) {
+  for (const DeviceOptions& options :
+       {DeviceOptions{.gpu_layers = -3}, DeviceOptions{.tensor_parallel_size = 2, .gpu_layers = 3},
+        DeviceOptions{.pipeline_parallel_size = 2, .gpu_layers = 3}}) {
+    const auto machine = make_backend(options);
+    ASSERT_FALSE(machine.ok());
+    EXPECT_EQ(machine.error().code, "device.stages") << machine.error().message;
+  }
+  const auto unknown = make_backend({.device = "nonsense", .gpu_layers = 0});
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_EQ(unknown.error().code, "device.unknown");
+}
+
 TEST(AutoDevice, may_have_bf16_where_gpus_would_have_f16) {
   std::vector<std::pair<std::string, Activations>> made;
   AutoDevice device;

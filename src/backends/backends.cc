@@ -84,6 +84,11 @@ DeviceInfo info_of(const device::GpuInfo& gpu, bool measures) {
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions& options) {
+  const std::optional<int> index = gpu_index(options.device);
+  if (!index && options.device != "cpu" && options.device != "auto") {
+    return Error{"device.unknown", "no device " + quote_name(options.device) +
+                                       "; there are auto, cpu, cuda and cuda:N"};
+  }
   if (options.gpu_layers == 0) {
     DeviceOptions cpu = options;
     cpu.device = "cpu";
@@ -91,11 +96,7 @@ Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions& options) {
     return make_backend(cpu);
   }
   if (options.device == "cpu") return make_cpu(options);
-  if (options.device == "auto") return choose_machine(options, {});
-  const std::optional<int> index = gpu_index(options.device);
-  if (index) return make_gpu(options, *index);
-  return Error{"device.unknown", "no device " + quote_name(options.device) +
-                                     "; there are auto, cpu, cuda and cuda:N"};
+  return index ? make_gpu(options, *index) : choose_machine(options, {});
 }
 
 Status fit_to_layers(DeviceOptions& options, int64_t layers) {

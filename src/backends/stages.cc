@@ -49,7 +49,7 @@ bool divides_layers(const DeviceOptions& options) {
   return options.gpu_layers > 0 || options.gpu_layers == kGpuLayersThatFit;
 }
 
-Status check_stages(const DeviceOptions& options) {
+Status check_divisions(const DeviceOptions& options) {
   const int stages = options.pipeline_parallel_size;
   if (options.gpu_layers < kGpuLayersThatFit) {
     return refuse(
@@ -67,7 +67,13 @@ Status check_stages(const DeviceOptions& options) {
     return refuse(
         "--gpu-layers makes two stages, the CPU and a GPU; leave --pipeline-parallel out");
   }
-  return check_members(options, divides_gpu ? 2 : stages, kStages);
+  return {};
+}
+
+Status check_stages(const DeviceOptions& options) {
+  SUBBYTE_CHECK(check_divisions(options));
+  return check_members(options, divides_layers(options) ? 2 : options.pipeline_parallel_size,
+                       kStages);
 }
 
 Result<std::unique_ptr<Backend>> make_cpu_stages(const ExecutionOptions& options, int stages) {
