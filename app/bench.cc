@@ -22,6 +22,7 @@ namespace {
 constexpr int64_t kMaxTokens = int64_t{1} << 26;
 constexpr int64_t kMaxThreads = 1024;
 constexpr int64_t kMaxStreams = 1024;
+constexpr std::size_t kMaxTests = 10'000;
 
 struct Options {
   std::string model;
@@ -85,6 +86,13 @@ Result<std::vector<Workload>> workloads_of(const Options& options) {
   std::vector<Workload> both;
   for (const std::string& text : options.both) {
     SUBBYTE_TRY(both.emplace_back(), parse_both(text));
+  }
+  const std::size_t count =
+      depths.size() * (prompts.size() + generated.size() * streams.size() + both.size());
+  if (count > kMaxTests) {
+    return Error{"usage.numbers", fmt::format("the lists of --n-prompt, --n-gen, --parallel and "
+                                              "--n-depth make {} tests, expected at most {}",
+                                              count, kMaxTests)};
   }
   std::vector<Workload> workloads;
   for (const int64_t depth : depths) {

@@ -16,7 +16,7 @@ Streams::Streams(const Model& model, Backend& backend, KvPool& pool, const Size&
     : model_(model), backend_(backend), context_(size.context) {
   for (int64_t i = 0; i < size.count; ++i) {
     const auto token = static_cast<int32_t>(i % model.config().vocab_size);
-    streams_.push_back({Sequence(pool, size.context + size.steps), token});
+    streams_.push_back({Sequence(pool, size.context + size.steps), token, token});
   }
 }
 
@@ -71,13 +71,24 @@ std::vector<Part> Streams::parts(bool is_ahead) {
 Status Streams::take(StepQueue& queue) {
   SUBBYTE_TRY(const std::vector<Part> done, queue.pop(logits_));
   for (std::size_t i = 0; i < done.size(); ++i) {
-    streams_[i].token = logits_.tokens[i];
-    queue.settle(streams_[i].sequence);
-    if (streams_[i].token == kNoToken) {
-      return Error{"sampling.not_finite", "expected finite logits, found others"};
-    }
+    Stream& stream = streams_[i];
+    stream.token = logits_.tokens[i];
+    queue.settle(stream.sequence);
+    if (stream.token == kNoToken) return locate_not_finite(stream, queue);
+    stream.known = stream.token;
   }
   return {};
+}
+
+/// The step that has failed is computed anew.
+Error Streams::locate_not_finite(Stream& stream, StepQueue& queue) {
+  const Error error = {"sampling.not_finite", "expected finite logits, found others"};
+  queue.clear();
+  const int64_t before = stream.sequence.length() - 1;
+  if (!stream.sequence.holds(before)) return error;
+  stream.sequence.truncate(before);
+  const Part again = {&stream.sequence, {&stream.known, 1}, 1};
+  return model_.locate_not_finite(backend_, {{&again, 1}}, error);
 }
 
 }  // namespace subbyte

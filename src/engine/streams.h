@@ -40,12 +40,14 @@ class Streams {
   struct Stream {
     Sequence sequence;
     int32_t token = 0;  // the next one
+    int32_t known = 0;  // the last one that was taken, which the step after it begins with
   };
 
   Status fill_context(std::size_t i);
   Status cut_to_contexts();
   std::vector<Part> parts(bool is_ahead);
   Status take(StepQueue& queue);
+  Error locate_not_finite(Stream& stream, StepQueue& queue);
 
   const Model& model_;
   Backend& backend_;

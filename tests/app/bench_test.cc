@@ -176,6 +176,7 @@ TEST(Bench, says_what_is_wrong_with_its_arguments) {
       {{"-t", "1,0"}, 2, "--threads: expected numbers from 1 to 1024"},
       {{"-n", "0-9223372036854775807"}, 2, "[usage.numbers]"},
       {{"-p", "0-2000"}, 2, "--n-prompt: more than 1000 numbers"},
+      {{"-d", "0-999", "-n", "1-1000"}, 2, "make 1001000 tests, expected at most 10000"},
       {{"-p", "0", "-n", "0"}, 2, "no test: --n-prompt and --n-gen are 0"},
       {{"--pg", "512"}, 2, "--pg: expected a prompt and what is generated, such as 512,128"},
       {{"--kv-cache-type", "f16,q8_0"}, 2, "found \"q8_0\" [usage.kv_cache_type]"},

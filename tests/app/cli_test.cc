@@ -308,7 +308,7 @@ TEST(Tokenize, detokenize_leaves_out_ids_without_a_token) {
   EXPECT_EQ(back.out, "hi\n");
 }
 
-/// A copy of a golden in which the first 16-bit number of a tensor is infinite or zero.
+/// A copy of a golden in which the first 16-bit number of a tensor is another one.
 fs::path damaged_golden(const TempDir& folder, const std::string& tensor, uint16_t number) {
   fs::copy(golden("qwen3-awq"), folder.path() / "model");
   const fs::path file = folder.path() / "model/model.safetensors";
@@ -322,6 +322,16 @@ fs::path damaged_golden(const TempDir& folder, const std::string& tensor, uint16
   stream.seekp(offset);
   stream.write(reinterpret_cast<const char*>(&number), 2);
   return folder.path() / "model";
+}
+
+TEST(Bench, streams_name_what_is_not_finite) {
+  const TempDir folder;
+  const fs::path model = damaged_golden(folder, "model.layers.1.self_attn.k_norm.weight", 0x7BFF);
+  const ProcessResult result = run_program({"bench", model.string(), "-p", "0", "-n", "2", "-r",
+                                            "1", "--parallel", "2", "--device", "cpu"});
+  EXPECT_EQ(result.exit_code, 1) << result.out;
+  EXPECT_NE(result.err.find("not finite are those of layers.1.self_attn"), std::string::npos)
+      << result.err;
 }
 
 TEST(Verify, a_sound_model_exits_with_0) {
