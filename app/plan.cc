@@ -175,7 +175,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
                             .clients = options.clients,
                             .cache_type = kv_element(options.cache_type)};
   SUBBYTE_CHECK(read_gpus(options.gpus, request));
-  SUBBYTE_TRY(const auto path, find_checkpoint(options.model));
+  SUBBYTE_TRY(const auto path, find_model(options.model));
   SUBBYTE_TRY(const auto host, create_host(invocation));
   const ModelFiles files(path);
   SUBBYTE_TRY(const ModelSizes sizes, read_sizes(files, *host, options.stages));

@@ -7,6 +7,7 @@
 
 #include "app/process.h"
 #include "support/paths.h"
+#include "support/temp_dir.h"
 
 namespace subbyte {
 namespace {
@@ -67,6 +68,13 @@ TEST(Plan, no_room_is_exit_code_3) {
   const ProcessResult result = run_program({"plan", kModel, "--gpus", "H100", "-c", "1000000000"});
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_NE(result.out.find("no room"), std::string::npos) << result.out;
+}
+
+TEST(Plan, refuses_directories_without_a_model_as_run_does) {
+  const TempDir folder;
+  const std::string expected = run_program({"run", folder.path().string(), "-p", "a"}).err;
+  EXPECT_NE(expected.find("[model.not_found]"), std::string::npos) << expected;
+  EXPECT_EQ(run_program({"plan", folder.path().string(), "--gpus", "H100"}).err, expected);
 }
 
 TEST(Plan, refuses_cards_that_were_not_measured_by_name) {
