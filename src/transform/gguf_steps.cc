@@ -155,7 +155,8 @@ class Planner {
   Status no_type(const FoundTensor& found, const std::string& what, std::size_t matrix) const {
     return Error{"export.format",
                  fmt::format("{}: GGUF has no type that holds {}; `subbyte convert SRC DST --to "
-                             "f32`, and that --to gguf, holds the numbers",
+                             "f32`, and that --to gguf, holds the numbers, but for those that f32 "
+                             "has not (--allow-lossy)",
                              quote_name(found.file.matrices[matrix].module), what)};
   }
 
