@@ -13,6 +13,7 @@
 #include "app/losses.h"
 #include "app/output.h"
 #include "app/written_directory.h"
+#include "base/quote.h"
 #include "checkpoints/model_path.h"
 #include "transform/report_json.h"
 #include "verify/written_model.h"
@@ -39,9 +40,10 @@ std::string as_json(const Options& options, const ConvertReport& report, double 
 std::string loss_of(const ConvertReport& report) {
   std::string text = "every weight the same";
   if (report.rounded_matrices > 0) {
-    text = fmt::format("{} of them rounded (max difference {:.3g}, mean {:.3g}, SQNR {:.1f} dB{})",
-                       report.rounded_matrices, report.loss.max, report.loss.mean(),
-                       report.loss.signal_to_noise_db(), worst_as_text(report.worst));
+    text = fmt::format(
+        "{} modules or tensors rounded (max difference {:.3g}, mean {:.3g}, SQNR {:.1f} dB{})",
+        report.rounded_matrices, report.loss.max, report.loss.mean(),
+        report.loss.signal_to_noise_db(), worst_as_text(report.worst));
   }
   if (report.dropped_activation_scales > 0) {
     text += fmt::format(", {} scales of activations left out", report.dropped_activation_scales);
@@ -58,7 +60,17 @@ bool may_be_rounded(const Error& error) {
   return false;
 }
 
+/// GGUF is one file, and "a/" is none.
+Status check_destination(const Options& options) {
+  const bool names_file =
+      options.destination != "-" && std::filesystem::path(options.destination).has_filename();
+  if (options.convert.format != "gguf" || names_file) return {};
+  return Error{"usage.value", fmt::format("DST: expected the name of a file, found {}",
+                                          quote(options.destination))};
+}
+
 Result<ExitCode> run(const Invocation& invocation, Options options) {
+  SUBBYTE_CHECK(check_destination(options));
   SUBBYTE_TRY(const auto source, find_model(options.source));
   SUBBYTE_TRY(const auto host, create_host(invocation));
   json::Value notices = json::Value::array();
@@ -78,9 +90,11 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   SUBBYTE_TRY(const auto written, std::move(converted));
   const auto& [report, seconds] = written;
   if (options.json) print(stdout, as_json(options, report, seconds, std::move(notices)));
-  note(line("{}: {} modules as {}, {}; {} tensors unchanged, {:.1f} MB from {:.1f} MB, {:.1f} s",
+  note(line("{}: {} modules as {}, {}; {} {}, {:.1f} MB from {:.1f} MB, {:.1f} s",
             options.destination, report.converted_matrices, report.format, loss_of(report),
-            report.kept_tensors, static_cast<double>(report.result_bytes) / 1e6,
+            report.kept_tensors,
+            report.rounded_matrices > 0 ? "tensors of no module" : "tensors unchanged",
+            static_cast<double>(report.result_bytes) / 1e6,
             static_cast<double>(report.source_bytes) / 1e6, seconds));
   return kOk;
 }

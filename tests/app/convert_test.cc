@@ -94,7 +94,7 @@ TEST(Convert, refuses_loss_with_one_line_and_leaves_nothing) {
   ASSERT_EQ(lossy.exit_code, 0) << lossy.err;
   const Json report = Json::parse(lossy.out);
   EXPECT_EQ(report["rounded_modules"], 14);
-  EXPECT_NE(lossy.err.find("14 of them rounded"), std::string::npos) << lossy.err;
+  EXPECT_NE(lossy.err.find("14 modules or tensors rounded"), std::string::npos) << lossy.err;
   const ProcessResult diff = run_program({"diff", golden("qwen3-awq"), out, "--json"});
   EXPECT_EQ(diff.exit_code, 3);
   const Json found = Json::parse(diff.out);
@@ -282,6 +282,11 @@ TEST(Convert, the_way_from_types_that_are_not_written_is_one_that_goes) {
   const std::string back = (folder / "back.gguf").string();
   const ProcessResult refused = run_program({"convert", file, back, "--to", "gguf"});
   EXPECT_EQ(refused.exit_code, 1);
+  for (const std::string& name : {std::string("-"), (folder / "new/").string()}) {
+    const ProcessResult unnamed = run_program({"convert", file, name, "--to", "gguf"});
+    EXPECT_EQ(unnamed.exit_code, 2) << unnamed.err;
+    EXPECT_NE(unnamed.err.find("DST: expected the name of a file"), std::string::npos);
+  }
   EXPECT_NE(refused.err.find("--to f32`, and that --to gguf"), std::string::npos) << refused.err;
   EXPECT_EQ(run_program({"convert", file, floats, "--to", "f32"}).exit_code, 0);
   EXPECT_EQ(run_program({"convert", floats, back, "--to", "gguf"}).exit_code, 0);
