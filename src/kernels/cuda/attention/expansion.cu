@@ -146,6 +146,7 @@ void multiply(const ExpansionCall& call, const Round& round, const void* weights
               int64_t rows, uint16_t* y, Stream stream) {
   DenseCall dense;
   dense.weights = weights;
+  dense.are_weights_made = weights == round.made.matrices;
   dense.weights_element = element;
   dense.x = round.made.latents;
   dense.x_element = dense.y_element = made_element(call);

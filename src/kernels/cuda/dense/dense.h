@@ -28,7 +28,8 @@ constexpr bool are_few_tiles(int64_t rows, int64_t m) {
 }
 
 struct DenseCall {
-  const void* weights = nullptr;  // [rows][cols]; no kernel of the stream may be writing them
+  const void* weights = nullptr;  // [rows][cols]; no kernel of the stream may be writing them,
+  bool are_weights_made = false;  // but for dense_16bit, where this says so
   Element weights_element = Element::kF32;
   const void* x = nullptr;  // [m][x_stride]
   Element x_element = Element::kF16;

@@ -253,9 +253,13 @@ __device__ void multiply_tiles(const DenseCall& a, const Split& split, int tile_
     }
     cp_async_commit();
   };
+  const auto copy_first_weights = [&] {
 #pragma unroll
-  for (int i = 0; i < Shape::kStages - 1; ++i) copy_weights(i, begin + i * kInputs);
+    for (int i = 0; i < Shape::kStages - 1; ++i) copy_weights(i, begin + i * kInputs);
+  };
+  if (!a.are_weights_made) copy_first_weights();
   begin_operation();
+  if (a.are_weights_made) copy_first_weights();
 #pragma unroll
   for (int i = 0; i < Shape::kStages - 1; ++i) copy_inputs(i, begin + i * kInputs);
   Tile<kW, kX, kTokens> tile;
