@@ -175,6 +175,11 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
                             .clients = options.clients,
                             .cache_type = kv_element(options.cache_type)};
   SUBBYTE_CHECK(read_gpus(options.gpus, request));
+  if (options.stages > request.gpus) {
+    return Error{"usage.gpus", fmt::format("--pipeline-parallel: {} stages want as many GPUs, "
+                                           "expected --gpus {}x..., found {}",
+                                           options.stages, options.stages, quote(options.gpus))};
+  }
   SUBBYTE_TRY(const auto path, find_model(options.model));
   SUBBYTE_TRY(const auto host, create_host(invocation));
   const ModelFiles files(path);

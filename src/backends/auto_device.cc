@@ -50,9 +50,9 @@ AutoDevice with_wide_activations(AutoDevice device) {
 
 Result<std::unique_ptr<Backend>> choose_machine(const DeviceOptions& given,
                                                 const AutoDevice& device) {
+  SUBBYTE_CHECK(check_divisions(given));  // before the CPU is taken instead
   DeviceOptions options = given;
   if (given.gpu_layers == kGpuLayersThatFit) options.gpu_layers = -1;  // until not all of them fit
-  SUBBYTE_CHECK(check_divisions(options));  // before the CPU is taken instead
   if (options.device != "auto") return device.make(options);
   auto gpu = make_gpu(options, device);
   if (gpu.ok()) return gpu;

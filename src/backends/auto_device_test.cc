@@ -196,7 +196,8 @@ TEST(AutoDevice, takes_the_cpu_for_options_that_gpus_do_not_have) {
 TEST(AutoDevice, refuses_divisions_that_no_machine_has) {
   for (const DeviceOptions& options :
        {DeviceOptions{.gpu_layers = -3}, DeviceOptions{.tensor_parallel_size = 2, .gpu_layers = 3},
-        DeviceOptions{.pipeline_parallel_size = 2, .gpu_layers = 3}}) {
+        DeviceOptions{.pipeline_parallel_size = 2, .gpu_layers = 3},
+        DeviceOptions{.tensor_parallel_size = 2, .gpu_layers = kGpuLayersThatFit}}) {
     const auto machine = make_backend(options);
     ASSERT_FALSE(machine.ok());
     EXPECT_EQ(machine.error().code, "device.stages") << machine.error().message;

@@ -73,9 +73,10 @@ Result<std::unique_ptr<Backend>> make_process(const ExecutionOptions& options,
   SUBBYTE_TRY(std::unique_ptr<Exchange> made, make_mpi_exchange());
   const std::shared_ptr<Exchange> exchange = std::move(made);
   SUBBYTE_CHECK(agree_on(*exchange, what));
-  SUBBYTE_TRY(auto group, make(exchange, std::make_shared<ThreadPool>(options.num_threads)));
+  auto group = make(exchange, std::make_shared<ThreadPool>(options.num_threads));
+  SUBBYTE_CHECK(agree(*exchange, group.ok() ? Status() : Status(group.error())));
   return std::unique_ptr<Backend>(
-      std::make_unique<ProcessBackend>(std::move(group), exchange, reads));
+      std::make_unique<ProcessBackend>(std::move(group).value(), exchange, reads));
 }
 
 }  // namespace subbyte

@@ -345,8 +345,9 @@ Result<std::vector<std::unique_ptr<Backend>>> make_cuda_ranks(const CudaOptions&
 
 Result<std::unique_ptr<Backend>> make_cuda_rank(const CudaOptions& options,
                                                 const std::shared_ptr<Exchange>& ranks) {
-  SUBBYTE_TRY(RankMemory peers, connect_processes(options.index, ranks));
-  auto made = make_one(options, {std::move(peers), ranks});
+  // Its end waits for the other ranks, so it must not come before they have agreed.
+  SUBBYTE_TRY(const RankMemory peers, connect_processes(options.index, ranks));
+  auto made = make_one(options, {peers, ranks});
   SUBBYTE_CHECK(agree(*ranks, made.ok() ? Status() : Status(made.error())));
   return made;
 }

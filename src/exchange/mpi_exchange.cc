@@ -220,7 +220,7 @@ class MpiExchange : public Exchange {
   void hear_signs(std::vector<int>& missing) {
     for (int done = 0;; wait_for_sign()) {
       if (mpi_.test(&sign_request_, &done, nullptr) != 0 || done == 0) return;
-      missing[heard_] = 0;
+      if (heard_ >= 0 && heard_ < place_.size) missing[heard_] = 0;
     }
   }
 

@@ -162,6 +162,14 @@ Status ProcessBackend::wait(Logits& logits) {
 }
 
 Status ProcessBackend::follow() {
+  Status followed = follow_messages();
+  // The others may wait for what this rank does not do any more.
+  if (!followed.ok()) exchange_->leave(followed.error().message);
+  Status finished = finish_steps(0);
+  return followed.ok() ? std::move(finished) : std::move(followed);
+}
+
+Status ProcessBackend::follow_messages() {
   for (;;) {
     Result<MessageReader> message = receive(*exchange_);
     const bool is_step =
@@ -173,11 +181,19 @@ Status ProcessBackend::follow() {
   }
 }
 
-/// Waits until no more than so many steps are on their way.
+/// Waits until no more than so many steps are on their way, or none where one fails: what they
+/// compute with must outlive them. The first error.
 Status ProcessBackend::finish_steps(int64_t most) {
   Logits unread;
-  for (; num_followed_ > most; --num_followed_) SUBBYTE_CHECK(backend_.wait(unread));
-  return {};
+  Status first;
+  while (num_followed_ > most) {
+    --num_followed_;
+    Status one = backend_.wait(unread);
+    if (one.ok() || !first.ok()) continue;
+    first = std::move(one);
+    most = 0;
+  }
+  return first;
 }
 
 Status ProcessBackend::do_as_told(uint32_t kind, MessageReader& message) {

@@ -47,6 +47,7 @@ class ProcessBackend : public ForwardingBackend {
   struct State;
   bool is_first() const { return exchange_->rank() == 0; }
   Status do_as_told(uint32_t kind, MessageReader& message);
+  Status follow_messages();
   Status finish_steps(int64_t most);
 
   std::shared_ptr<Exchange> exchange_;

@@ -96,8 +96,8 @@ struct StageStep {
   std::unique_ptr<OneAtATime> observer;
   std::vector<MicroBatch> pieces;
   Pools pools;
-  NotedCopies copies;           // before it
   std::vector<Status> results;  // by member
+  NotedCopies copies{};         // before it
   Logits logits{};              // of the last stage
 };
 
@@ -167,8 +167,8 @@ class StageGroup : public Group {
             batch.observer == nullptr ? nullptr : std::make_unique<OneAtATime>(batch.observer),
         .pieces = pieces_of(step.plan(), batch),
         .pools = pools_of(batch),
-        .copies = std::exchange(*copies_, {}),
         .results = std::vector<Status>(members().size())});
+    next->copies = std::exchange(*copies_, {});  // last: not lost with a step that was not made
     steps_.push(std::move(next));
   }
 

@@ -62,6 +62,10 @@ TEST(Plan, stages_are_as_many_gpus) {
       run_program({"plan", kModel, "--gpus", "64xH200", "--pipeline-parallel", "64"});
   EXPECT_EQ(many.exit_code, 2);
   EXPECT_NE(many.err.find("which have a layer each"), std::string::npos) << many.err;
+  const ProcessResult few =
+      run_program({"plan", kModel, "--gpus", "2xH200", "--pipeline-parallel", "4"});
+  EXPECT_EQ(few.exit_code, 2);
+  EXPECT_NE(few.err.find("4 stages want as many GPUs"), std::string::npos) << few.err;
 }
 
 TEST(Plan, no_room_is_exit_code_3) {

@@ -222,8 +222,8 @@ __global__ void __launch_bounds__(kAheadWarps* kLanes)
 }
 
 bool serves_gemv_ahead(const DenseCall& call) {
-  return has_aligned_rows(call) && call.m <= 2 && call.weights_element != Element::kF32 &&
-         call.x_element != Element::kF32;
+  return has_aligned_rows(call) && !call.are_weights_made && call.m <= 2 &&
+         call.weights_element != Element::kF32 && call.x_element != Element::kF32;
 }
 
 template <class Weight, class Input, int kTokens>

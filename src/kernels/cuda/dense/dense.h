@@ -24,12 +24,12 @@ inline constexpr int kDenseTile = 64;        // of gemm: outputs, and tokens
 /// Says whether tiles of gemm would leave multiprocessors without work, so that gemv, of which a
 /// CTA has 4 outputs of 8 tokens then, is faster.
 constexpr bool are_few_tiles(int64_t rows, int64_t m) {
-  return (rows + kDenseTile - 1) / kDenseTile * ((m + kDenseTile - 1) / kDenseTile) <= 128;
+  return (rows + kDenseTile - 1) / kDenseTile * ((m + kDenseTile - 1) / kDenseTile) <= 16;
 }
 
 struct DenseCall {
   const void* weights = nullptr;  // [rows][cols]; no kernel of the stream may be writing them,
-  bool are_weights_made = false;  // but for dense_16bit, where this says so
+  bool are_weights_made = false;  // unless this says so
   Element weights_element = Element::kF32;
   const void* x = nullptr;  // [m][x_stride]
   Element x_element = Element::kF16;
