@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "backends/divisions.h"
 #include "backends/processes.h"
-#include "backends/stages.h"
 
 namespace subbyte {
 namespace {

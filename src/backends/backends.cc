@@ -5,6 +5,7 @@
 
 #include "backends/auto_device.h"
 #include "backends/cpu_options.h"
+#include "backends/divisions.h"
 #include "backends/ranks.h"
 #include "backends/stages.h"
 #include "base/thread_pool.h"

@@ -11,14 +11,7 @@
 
 namespace subbyte {
 
-/// Says whether some layers, and not all, are to be on a GPU.
-bool divides_layers(const DeviceOptions& options);
-
-/// Refuses numbers of layers out of range, and more than one way to divide a model, which no
-/// machine has. Code device.stages.
-Status check_divisions(const DeviceOptions& options);
-
-/// The same, and the number of stages. Code device.stages (members.h).
+/// check_divisions(), and the number of stages. Code device.stages (members.h).
 Status check_stages(const DeviceOptions& options);
 
 /// The threads of `options` are divided among so many stages; each has one at least. Under mpirun

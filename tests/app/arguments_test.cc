@@ -43,7 +43,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"run", "D", "-p", "Hi", "-ncmoe", "9"}, "run: no option -ncmoe" + kGpuLayers},
         Mistake{{"run", "D", "--cpu_offload_gb=4"}, "run: no option --cpu-offload-gb" + kGpuLayers},
         Mistake{{"run", "D", "-p", "Hi", "-ngl", "some"},
-                "--gpu-layers: expected a number of layers or all, found \"some\""},
+                "--gpu-layers: expected a number of layers, all or auto, found \"some\""},
         Mistake{{"run", "-hf", "Qwen/Qwen3-8B", "-p", "Hi"},
                 "run: no option -hf: MODEL may be org/name of what is in the Hugging Face cache "
                 "already, and `hf download org/name` fetches it"},
