@@ -16,27 +16,25 @@ namespace {
 
 constexpr MemberWords kRanks = {"device.ranks", "tensor parallelism", "ranks", true};
 
-/// The rank of this process.
+/// The rank of this process, whose machine is `made`.
+Result<std::unique_ptr<Backend>> alone(Result<std::unique_ptr<Backend>> made,
+                                       const Exchange& exchange, std::shared_ptr<Executor> host) {
+  std::vector<std::unique_ptr<Backend>> one(1);
+  SUBBYTE_TRY(one.front(), std::move(made));
+  return make_group_backend(std::move(one), {exchange.rank(), exchange.size()}, std::move(host));
+}
+
 Result<std::unique_ptr<Backend>> make_cpu_process(const ExecutionOptions& options) {
-  const auto make = [&](const std::shared_ptr<Exchange>& exchange,
-                        std::shared_ptr<Executor> host) -> Result<std::unique_ptr<Backend>> {
-    std::vector<std::unique_ptr<Backend>> alone(1);
-    SUBBYTE_TRY(alone.front(), make_cpu_backend(options, exchange));
-    return make_group_backend(std::move(alone), {exchange->rank(), exchange->size()},
-                              std::move(host));
+  const auto make = [&](const std::shared_ptr<Exchange>& exchange, std::shared_ptr<Executor> host) {
+    return alone(make_cpu_backend(options, exchange), *exchange, std::move(host));
   };
   return make_process(options, "a rank on the CPU", ProcessBackend::Reads::kAtOnce, make);
 }
 
-/// The same on a GPU.
 Result<std::unique_ptr<Backend>> make_gpu_process(CudaOptions options, const MpiPlace& place) {
   options.index += place.rank_on_host;
-  const auto make = [&](const std::shared_ptr<Exchange>& exchange,
-                        std::shared_ptr<Executor> host) -> Result<std::unique_ptr<Backend>> {
-    std::vector<std::unique_ptr<Backend>> alone(1);
-    SUBBYTE_TRY(alone.front(), make_cuda_rank(options, exchange));
-    return make_group_backend(std::move(alone), {exchange->rank(), exchange->size()},
-                              std::move(host));
+  const auto make = [&](const std::shared_ptr<Exchange>& exchange, std::shared_ptr<Executor> host) {
+    return alone(make_cuda_rank(options, exchange), *exchange, std::move(host));
   };
   const char* const what = options.is_bf16 ? "a rank on a GPU with bf16 activations"
                                            : "a rank on a GPU with f16 activations";
