@@ -187,17 +187,6 @@ struct Split {
 /// Rows that a thread adds at once.
 constexpr int kAtOnce = 4;
 
-__device__ __forceinline__ void load_part(float (&values)[kAtOnce], uint32_t from, int rank) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile(
-      "{.reg .b32 remote; mapa.shared::cluster.u32 remote, %4, %5;"
-      "ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [remote];}"
-      : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
-      : "r"(from), "r"(rank)
-      : "memory");
-#endif
-}
-
 /// Stores the sums of the CTAs of a cluster, each CTA some of them.
 template <int kTokens>
 __device__ void store_split_sums(const DenseCall& a, const Split& split, const float* sums,
@@ -210,10 +199,12 @@ __device__ void store_split_sums(const DenseCall& a, const Split& split, const f
     if (token >= a.m) break;
     const uint32_t from = shared_address(sums + i / kRuns * kSumsStride + i % kRuns * kAtOnce);
     float parts[kMostSplits][kAtOnce];  // all on their way at once
+#if __CUDA_ARCH__ >= 900
 #pragma unroll
     for (int rank = 0; rank < kMostSplits; ++rank) {
-      if (rank < split.count) load_part(parts[rank], from, rank);
+      if (rank < split.count) ld_dsmem_v4(parts[rank], from, rank);
     }
+#endif
     float values[kAtOnce] = {};
 #pragma unroll
     for (int rank = 0; rank < kMostSplits; ++rank) {
