@@ -16,7 +16,8 @@ usage: tools/llama_cpp/llama_cpp.sh COMMAND
           build/llama_cpp/sources.tar.xz (5 MB), to be carried to a machine without network
   build   from there llama-bench, llama-batched-bench and llama-server for this machine's GPU, in
           build/llama_cpp/build/bin; JOBS=N for other than one job a processor;
-          TARGETS="..." for some of them; CUDA_ARCH=90a to build for an H200 elsewhere
+          TARGETS="..." for some of them; CUDA_ARCH=90a to build for an H200 elsewhere;
+          SHARED=ON with libraries of their own, which are less to carry
   build-cpu  the same without CUDA, in build/llama_cpp/build-cpu/bin, for all that this
           machine's processor has; CPU=avx2 for AVX2, FMA and F16C alone, in build-avx2/bin
 
@@ -60,13 +61,22 @@ cublas_options() {
   echo "-DCMAKE_CUDA_FLAGS=-I$site/include"
 }
 
+# NCCL of PyTorch, by which llama.cpp sums over GPUs (-sm tensor); without it by way of the host.
+nccl_options() {
+  local site
+  site=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nvidia/nccl
+  [[ -e $site/include/nccl.h ]] || return 0
+  echo "-DNCCL_LIBRARY=$site/lib/libnccl.so.2"
+  echo "-DNCCL_INCLUDE_DIR=$site/include"
+}
+
 # configure_and_build FOLDER OPTIONS
 configure_and_build() {
   local to=$folder/$1
   shift
   [[ -d $folder/sources ]] || tar -xJf "$folder/sources.tar.xz" -C "$folder"
   cmake -S "$folder/sources" -B "$to" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-    -DBUILD_SHARED_LIBS=OFF -DGGML_OPENMP=OFF -DLLAMA_OPENSSL=OFF \
+    -DBUILD_SHARED_LIBS="${SHARED:-OFF}" -DGGML_OPENMP=OFF -DLLAMA_OPENSSL=OFF \
     -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_TESTS=OFF \
     -DLLAMA_BUILD_EXAMPLES=OFF "$@"
   # shellcheck disable=SC2086
@@ -77,7 +87,7 @@ configure_and_build() {
 build() {
   local options native=ON
   [[ -z ${CUDA_ARCH:-} ]] || native=OFF  # it will run elsewhere
-  mapfile -t options < <(cublas_options)
+  mapfile -t options < <(cublas_options && nccl_options)
   configure_and_build build -DCMAKE_CUDA_ARCHITECTURES="${CUDA_ARCH:-native}" -DGGML_CUDA=ON \
     -DGGML_NATIVE="$native" "${options[@]}"
 }
