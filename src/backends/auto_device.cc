@@ -12,20 +12,21 @@ void tell(const AutoDevice& device, const std::string& choice) {
   if (device.on_choice) device.on_choice(choice);
 }
 
-/// A GPU that has these options, or why there is none.
-Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, const AutoDevice& device) {
+/// These options on a GPU that has them, or why there is none.
+Result<DeviceOptions> on_gpu(const DeviceOptions& options, const AutoDevice& device) {
   const std::string unserved = unsupported_by_gpu(options);
   if (!unserved.empty()) return Error{"device.unsupported", unserved};
   SUBBYTE_TRY(const int index, device.find_gpu());
-  const std::string name = "cuda:" + std::to_string(index);
   DeviceOptions gpu = options;
-  gpu.device = name;
-  return device.make(gpu);
+  gpu.device = "cuda:" + std::to_string(index);
+  return gpu;
 }
 
 /// The CPU with a GPU that has the layers that fit.
 Result<std::unique_ptr<Backend>> make_both(const DeviceOptions& options, const AutoDevice& device) {
-  return options.device == "auto" ? make_gpu(options, device) : device.make(options);
+  if (options.device != "auto") return device.make(options);
+  SUBBYTE_TRY(const DeviceOptions gpu, on_gpu(options, device));
+  return device.make(gpu);
 }
 
 Result<std::unique_ptr<Backend>> make_cpu(DeviceOptions options, const AutoDevice& device,
@@ -54,11 +55,16 @@ Result<std::unique_ptr<Backend>> choose_machine(const DeviceOptions& given,
   DeviceOptions options = given;
   if (given.gpu_layers == kGpuLayersThatFit) options.gpu_layers = -1;  // until not all of them fit
   if (options.device != "auto") return device.make(options);
-  auto gpu = make_gpu(options, device);
-  if (gpu.ok()) return gpu;
-  const bool is_refusal =
-      is_refusal_of_gpu(gpu.error()) || gpu.error().code == "device.unsupported";
-  return is_refusal ? make_cpu(options, device, gpu.error()) : std::move(gpu);
+  const auto is_refusal = [](const Error& error) {
+    return is_refusal_of_gpu(error) || error.code == "device.unsupported";
+  };
+  const Result<DeviceOptions> found = on_gpu(options, device);
+  if (!found.ok() && !is_refusal(found.error())) return found.error();
+  if (!found.ok()) return make_cpu(options, device, found.error());
+  auto gpu = device.make(*found);
+  // Processes that have met to be one model on GPUs do not meet again.
+  if (gpu.ok() || !is_refusal(gpu.error()) || is_one_of_several(options)) return gpu;
+  return make_cpu(options, device, gpu.error());
 }
 
 bool is_refusal_of_gpu(const Error& error) {

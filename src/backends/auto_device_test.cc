@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -179,6 +180,41 @@ TEST(AutoDevice, refuses_gpus_that_cannot_be_the_ranks_that_were_asked_for) {
     ASSERT_FALSE(loaded.ok()) << code;
     EXPECT_EQ(loaded.error().code, code);
     EXPECT_TRUE(machines.said().empty()) << code;
+  }
+}
+
+/// This process as the first of two that mpirun has started.
+class FirstOfTwo {
+ public:
+  FirstOfTwo() {
+    setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  }
+  FirstOfTwo(const FirstOfTwo&) = delete;
+  FirstOfTwo& operator=(const FirstOfTwo&) = delete;
+  ~FirstOfTwo() {
+    unsetenv("OMPI_COMM_WORLD_RANK");
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+  }
+};
+
+TEST(AutoDevice, has_one_error_where_processes_have_met_to_be_one_model) {
+  const FirstOfTwo place;
+  for (const DeviceOptions& options : {DeviceOptions{.device = "auto", .tensor_parallel_size = 2},
+                                       DeviceOptions{.device = "auto", .pipeline_parallel_size = 2},
+                                       DeviceOptions{.device = "auto"}}) {
+    std::vector<std::string> made;
+    AutoDevice device;
+    device.find_gpu = []() -> Result<int> { return 3; };
+    device.make = [&](const DeviceOptions& one) -> Result<std::unique_ptr<Backend>> {
+      made.push_back(one.device);
+      return Error{"cuda.memory", "the GPU says no"};
+    };
+    const auto machine = choose_machine(options, device);
+    ASSERT_FALSE(machine.ok());
+    EXPECT_EQ(machine.error().message, "the GPU says no");
+    const bool is_alone = options.tensor_parallel_size == 1 && options.pipeline_parallel_size == 1;
+    EXPECT_EQ(made, is_alone ? (Texts{"cuda:3", "cpu"}) : Texts{"cuda:3"});
   }
 }
 

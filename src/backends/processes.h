@@ -13,6 +13,8 @@ namespace subbyte {
 int num_processes();
 /// Says whether mpirun has started this process, and not as its first one.
 bool is_later_process();
+/// Says whether this process has some of a model, and others of this mpirun the rest.
+bool is_one_of_several(const DeviceOptions& options);
 /// Says whether this process is a rank that does what the first one does (session/follower.h).
 bool is_follower(const DeviceOptions& options);
 

@@ -61,9 +61,13 @@ bool is_later_process() {
   return place && place->rank > 0;
 }
 
-bool is_follower(const DeviceOptions& options) {
+bool is_one_of_several(const DeviceOptions& options) {
   const bool is_divided = options.tensor_parallel_size > 1 || options.pipeline_parallel_size > 1;
-  return is_divided && is_later_process();
+  return is_divided && num_processes() > 1;
+}
+
+bool is_follower(const DeviceOptions& options) {
+  return is_one_of_several(options) && is_later_process();
 }
 
 Exchange* exchange_of(Backend& backend) {
