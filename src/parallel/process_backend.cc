@@ -68,7 +68,7 @@ CacheSize read_size(MessageReader& message) {
 struct ProcessBackend::State {
   std::unique_ptr<Backend> group;
   std::vector<const CompiledStep*> steps;      // in the order in which they were compiled
-  std::vector<std::shared_ptr<KvPool>> pools;  // in that of make_kv_pool()
+  std::vector<std::shared_ptr<KvPool>> pools;  // in that of make_kv_pool(); nullptr: it has ended
   std::shared_ptr<Copies> copies = std::make_shared<Copies>();
   CacheLayout layout;         // of the last plan
   std::deque<Status> errors;  // of the messages about the steps that were submitted
@@ -114,12 +114,25 @@ Result<std::unique_ptr<CompiledStep>> ProcessBackend::compile(StepPlan plan) {
   return step;
 }
 
+/// Ends the pools of the first rank that nobody has any more. Their places.
+std::vector<int32_t> ProcessBackend::end_unused_pools() {
+  std::vector<int32_t> ended;
+  for (std::size_t i = 0; i < state_->pools.size(); ++i) {
+    std::shared_ptr<KvPool>& pool = state_->pools[i];
+    if (pool.use_count() != 1 || pool->groups().empty()) continue;  // groups are what others have
+    pool.reset();
+    ended.push_back(static_cast<int32_t>(i));
+  }
+  return ended;
+}
+
 Result<KvPool> ProcessBackend::make_kv_pool(const CacheLayout& layout, Element type,
                                             const CacheSize& size) {
   if (is_first()) {
     MessageWriter message;
     message.add(type);
     write_size(size, message);
+    message.add_all<int32_t>(end_unused_pools());
     SUBBYTE_CHECK(send(*exchange_, static_cast<uint32_t>(StepMessage::kPool), message));
   }
   auto made = backend_.make_kv_pool(layout, type, size);
@@ -204,6 +217,7 @@ Status ProcessBackend::do_as_told(uint32_t kind, MessageReader& message) {
     case StepMessage::kPool: {
       const auto type = message.take<Element>();
       const CacheSize size = read_size(message);
+      for (const int32_t ended : message.take_all<int32_t>()) state_->pools[ended].reset();
       const auto made = make_kv_pool(state_->layout, type, size);
       return made.ok() ? Status() : Status(made.error());
     }

@@ -9,10 +9,12 @@
 //   its end         --- end --->         follow() returns
 //
 // Pages and states are given out by the first rank; the others are told where those of a sequence
-// are, and which pages are copied.
+// are, and which pages are copied. A pool that ends there ends on the others before the next one is
+// made.
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "exchange/message.h"
 #include "ops/forwarding_backend.h"
@@ -49,6 +51,7 @@ class ProcessBackend : public ForwardingBackend {
   Status do_as_told(uint32_t kind, MessageReader& message);
   Status follow_messages();
   Status finish_steps(int64_t most);
+  std::vector<int32_t> end_unused_pools();
 
   std::shared_ptr<Exchange> exchange_;
   Reads reads_;
