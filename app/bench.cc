@@ -250,10 +250,13 @@ Status run_tests(Invocation invocation, const Options& options, const Tests& tes
     if (threads != 0) invocation.threads = threads;
     SUBBYTE_TRY(ReadyModel loaded, open(invocation, options.model));
     SUBBYTE_CHECK(check_context(loaded.config, tests.positions()));
+    const CacheSize size = tests.cache_size();
     SUBBYTE_CHECK(load(invocation, loaded,
                        {.head_bits = options.head_bits,
                         .cache_type = kv_element(largest),
-                        .cache_positions = tests.cache_size().positions}));
+                        .cache_positions = size.positions,
+                        .step_sequences = size.sequences,
+                        .step_logits = size.sequences}));
     if (!report) {
       SUBBYTE_TRY(BenchSubject subject, describe(invocation, loaded, tests));
       report.emplace(options.json ? BenchFormat::kJson : kBenchFormats.at(options.output),
