@@ -49,6 +49,8 @@ class Exchange {
   virtual Status receive(std::vector<float>& numbers, int from) = 0;
   /// Waits until all ranks are here.
   virtual Status barrier() = 0;
+  /// Says whether this rank has heard that one is lost, without a call of the others.
+  virtual Status verify_whole() { return {}; }
 
   /// Ends the group, as a rank does that fails by itself: "rank 1 of 4: " and `why` is what the
   /// others are told. The first reason counts.

@@ -150,6 +150,11 @@ class MpiExchange : public Exchange {
     return call([&](Handle* request) { return mpi_.ibarrier(mpi_.world, request); });
   }
 
+  Status verify_whole() override {
+    const std::lock_guard lock(mutex_);
+    return hear_of_loss();
+  }
+
   void leave(std::string_view why) override {
     const std::lock_guard lock(mutex_);
     leave_group(why);
@@ -310,16 +315,20 @@ class MpiExchange : public Exchange {
     for (int done = 0;;) {
       SUBBYTE_CHECK(check(mpi_.test(&request, &done, nullptr)));
       if (done != 0) return {};
-      if (!lost_.empty()) return lost();
-      SUBBYTE_CHECK(check(mpi_.test(&reason_request_, &done, nullptr)));
-      if (done != 0) {
-        lost_ = reason_.data();
-        return lost();
-      }
+      SUBBYTE_CHECK(hear_of_loss());
       lock.unlock();
       patience.wait();
       lock.lock();
     }
+  }
+
+  Status hear_of_loss() {
+    if (!lost_.empty()) return lost();
+    int done = 0;
+    SUBBYTE_CHECK(check(mpi_.test(&reason_request_, &done, nullptr)));
+    if (done == 0) return {};
+    lost_ = reason_.data();
+    return lost();
   }
 
   Status check(int error) {

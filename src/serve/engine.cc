@@ -5,6 +5,11 @@
 #include <algorithm>
 
 namespace subbyte::serve {
+namespace {
+
+constexpr std::chrono::seconds kBetweenLooks{5};  // of an idle server, at its machine
+
+}  // namespace
 
 Engine::Engine(Session session, const EngineOptions& options, Deliver deliver)
     : session_(std::move(session)), options_(options), deliver_(std::move(deliver)) {
@@ -70,11 +75,13 @@ void Engine::end_all(const Error& error) {
   changed_.notify_one();
 }
 
-/// What was asked for since the last step; waits for something where there is nothing to compute.
+/// What was asked for since the last step; waits for something where there is nothing to compute,
+/// but not for long.
 std::vector<Engine::Command> Engine::wait() {
   const bool is_idle = session_.idle() && queue_.empty();
   std::unique_lock lock(mutex_);
-  if (is_idle) changed_.wait(lock, [this] { return !inbox_.empty() || is_draining_; });
+  const auto has_changed = [this] { return !inbox_.empty() || is_draining_; };
+  if (is_idle) changed_.wait_for(lock, kBetweenLooks, has_changed);
   return std::exchange(inbox_, {});
 }
 
@@ -190,6 +197,11 @@ void Engine::flush() {
   if (!events_.empty()) deliver_(std::exchange(events_, {}));
 }
 
+bool Engine::has_ended() const {
+  const std::lock_guard lock(mutex_);
+  return is_draining_ && queue_.empty() && inbox_.empty();
+}
+
 Status Engine::run() {
   while (true) {
     for (Command& command : wait()) apply(command);
@@ -197,22 +209,26 @@ Status Engine::run() {
     feed();
     flush();
     if (session_.idle()) {
-      const std::lock_guard lock(mutex_);
-      if (is_draining_ && queue_.empty() && inbox_.empty()) return {};
+      if (has_ended()) return {};
+      const Status whole = session_.ready().verify_whole();
+      if (!whole.ok()) return end_with(whole.error());
       continue;
     }
     Result<std::vector<Delta>> deltas = session_.step();
     ++state_.steps;
-    if (!deltas.ok()) {
-      drain();  // nobody comes any more; those that came meanwhile fail with the others
-      for (Command& command : wait()) apply(command);
-      fail_all(deltas.error());
-      flush();
-      return deltas.error();
-    }
+    if (!deltas.ok()) return end_with(deltas.error());
     route(*std::move(deltas));
     flush();
   }
+}
+
+/// Nobody comes any more; those that came meanwhile fail with the others.
+Error Engine::end_with(const Error& error) {
+  drain();
+  for (Command& command : wait()) apply(command);
+  fail_all(error);
+  flush();
+  return error;
 }
 
 }  // namespace subbyte::serve

@@ -140,6 +140,8 @@ class Engine {
   void fail_all(const Error& error);
   void route(std::vector<Delta> deltas);
   void flush();
+  bool has_ended() const;
+  Error end_with(const Error& error);
 
   Session session_;
   EngineOptions options_;

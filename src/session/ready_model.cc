@@ -98,6 +98,11 @@ Status ReadyModel::load(const LoadOptions& options,
   return {};
 }
 
+Status ReadyModel::verify_whole() const {
+  Exchange* const others = exchange_of(*backend);
+  return others == nullptr ? Status() : others->verify_whole();
+}
+
 Status check_context(const ModelConfig& config, int64_t positions) {
   if (positions <= config.max_positions) return {};
   return Error{"usage.context",

@@ -37,6 +37,10 @@ struct ReadyModel {
   /// `then`; memory where the machine has too little.
   Status load(const LoadOptions& options,
               const std::function<Status(const Model& loaded)>& then = nullptr);
+
+  /// Says whether this process has heard that one of the others with parts of the model is lost,
+  /// for who has no step to wait for. Code exchange.lost.
+  Status verify_whole() const;
 };
 
 /// Refuses a context that is longer than the model was made for. Code usage.context.

@@ -385,14 +385,16 @@ class Kills(unittest.TestCase):
 
     @unittest.skipUnless(ALL, "takes a minute")
     def test_one_that_is_stopped(self) -> None:
-        with started(on_ranks(3, "serve", DEMO, "--port", 0, "--log", "none")) as process:
-            while len(ranks_that_run()) < 3:
-                time.sleep(0.01)
-            time.sleep(1)
-            os.kill(ranks_that_run()[1], signal.SIGSTOP)
-            errors = process.communicate(timeout=60 + 2 * SECONDS)[1]
-            self.assertIn("rank 1 of 3: has given no sign of life", errors)
-            self.assertEqual(ranks_that_run(), {})
+        for ranks in (2, 3):
+            ask = ["serve", DEMO, "--port", 0, "--log", "none"]
+            with self.subTest(ranks), started(on_ranks(ranks, *ask)) as process:
+                while len(ranks_that_run()) < ranks:
+                    time.sleep(0.01)
+                time.sleep(1)
+                os.kill(ranks_that_run()[1], signal.SIGSTOP)
+                errors = process.communicate(timeout=60 + 2 * SECONDS)[1]
+                self.assertIn(f"rank 1 of {ranks}: has given no sign of life", errors)
+                self.assertEqual(ranks_that_run(), {})
 
     def test_mpirun_itself(self) -> None:
         with started(on_ranks(3, "bench", DEMO, "--repetitions", 1000)) as process:
