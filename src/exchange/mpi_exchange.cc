@@ -18,6 +18,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <mutex>
 #include <string>
 #include <system_error>
@@ -369,6 +370,48 @@ Status check_place(const MpiPlace& place) {
                 ": is libmpi.so.40 that of this mpirun?");
 }
 
+struct Started {
+  int error = 0;
+  int provided = 0;
+};
+
+/// Begins MPI, which no process goes on from before all have come; nullopt where some do not.
+std::optional<Started> start(const MpiLibrary& mpi) {
+  std::packaged_task<Started()> begin([&mpi] {
+    Started started;
+    started.error = mpi.init_thread(nullptr, nullptr, MpiLibrary::kSerialized, &started.provided);
+    return started;
+  });
+  std::future<Started> started = begin.get_future();
+  std::thread(std::move(begin)).detach();
+  if (started.wait_for(kBetweenSigns * kMissingSigns) != std::future_status::ready) return {};
+  return started.get();
+}
+
+Result<std::unique_ptr<Exchange>> make_once(const MpiLibrary& mpi) {
+  const std::optional<Started> started = start(mpi);
+  if (!started) {
+    return refuse(
+        "another process of mpirun has not come to be a part of the model for a minute: "
+        "was each started with the same command?");
+  }
+  if (started->error != 0) {
+    return refuse("MPI_Init_thread has failed: was this process started by mpirun of Open MPI?");
+  }
+  if (started->provided < MpiLibrary::kSerialized) {
+    return refuse("this Open MPI takes calls of one thread alone");
+  }
+  mpi.comm_set_errhandler(mpi.world, mpi.errors_return);
+  MpiPlace place;
+  mpi.comm_rank(mpi.world, &place.rank);
+  mpi.comm_size(mpi.world, &place.size);
+  if (Status same = check_place(place); !same.ok()) {
+    mpi.finalize();
+    return same.error();
+  }
+  return std::unique_ptr<Exchange>(std::make_unique<MpiExchange>(mpi, place));
+}
+
 }  // namespace
 
 std::optional<MpiPlace> find_mpi_place() {
@@ -383,25 +426,10 @@ Result<std::unique_ptr<Exchange>> make_mpi_exchange() {
   SUBBYTE_TRY(const MpiLibrary* const mpi, MpiLibrary::load());
   static std::atomic<bool> was_made = false;
   if (was_made.exchange(true)) return refuse("a process under mpirun runs one model");
-  int provided = 0;
-  if (mpi->init_thread(nullptr, nullptr, MpiLibrary::kSerialized, &provided) != 0) {
-    return refuse("MPI_Init_thread has failed: was this process started by mpirun of Open MPI?");
-  }
-  if (provided < MpiLibrary::kSerialized) {
-    return refuse("this Open MPI takes calls of one thread alone");
-  }
-  mpi->comm_set_errhandler(mpi->world, mpi->errors_return);
-  MpiPlace place;
-  mpi->comm_rank(mpi->world, &place.rank);
-  mpi->comm_size(mpi->world, &place.size);
-  if (Status same = check_place(place); !same.ok()) {
-    mpi->finalize();
-    return same.error();
-  }
   try {
-    return std::unique_ptr<Exchange>(std::make_unique<MpiExchange>(*mpi, place));
+    return make_once(*mpi);
   } catch (const std::system_error&) {
-    return refuse("the system gives no thread for signs of life");
+    return refuse("the system gives no thread for what processes tell each other");
   }
 }
 

@@ -269,6 +269,13 @@ class Refusals(unittest.TestCase):
         command[command.index("cpu")] = "cuda"
         self.expect_line(command, "GPUs are stages of one process")
 
+    @unittest.skipUnless(ALL, "takes a minute")
+    def test_a_process_that_never_comes(self) -> None:
+        for by in (RANKS, STAGES):
+            ask = program(2, "run", DEMO, "-p", "x", by=by)
+            self.expect_line([*MPIRUN, "-n", "1", *ask, ":", "-n", "1", "true"],
+                             "another process of mpirun has not come")
+
     def test_a_model_that_is_not_there(self) -> None:
         self.expect_line(on_ranks(2, "run", "no/model", "-p", "x"), "no/model")
 
