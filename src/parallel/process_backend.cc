@@ -122,6 +122,7 @@ std::vector<int32_t> ProcessBackend::end_unused_pools() {
     if (pool.use_count() != 1 || pool->groups().empty()) continue;  // groups are what others have
     pool.reset();
     ended.push_back(static_cast<int32_t>(i));
+    std::erase_if(*state_->copies, [&](const PageCopy& copy) { return copy.pool == ended.back(); });
   }
   return ended;
 }

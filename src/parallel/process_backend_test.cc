@@ -51,7 +51,7 @@ class CacheMachine : public Backend {
     return std::make_unique<CompiledStep>(std::move(plan));
   }
   void submit(const CompiledStep&, const Batch&) override {}
-  Status wait(Logits&) override { return none(); }
+  Status wait(Logits&) override { return {}; }
 
  private:
   static Error none() { return {"linear.unsupported", "caches alone"}; }
@@ -73,7 +73,8 @@ TEST(ProcessBackend, ends_caches_of_other_processes_with_those_of_the_first_one)
   std::thread other([&] {
     ProcessBackend second(std::make_unique<CacheMachine>(there), std::move(exchanges[1]),
                           ProcessBackend::Reads::kAtOnce);
-    ASSERT_TRUE(second.compile(plan_with_a_cache()).ok());
+    const auto step = second.compile(plan_with_a_cache());
+    ASSERT_TRUE(step.ok());
     EXPECT_TRUE(second.follow().ok());
     EXPECT_EQ(there, 2);  // the one that stayed and the last
   });
@@ -81,14 +82,23 @@ TEST(ProcessBackend, ends_caches_of_other_processes_with_those_of_the_first_one)
     ProcessBackend first(std::make_unique<CacheMachine>(here), std::move(exchanges[0]),
                          ProcessBackend::Reads::kAtOnce);
     const StepPlan plan = plan_with_a_cache();
-    ASSERT_TRUE(first.compile(plan).ok());
-    const auto stays = first.make_kv_pool(plan.cache, Element::kF16, {.positions = 64});
+    const auto step = first.compile(plan);
+    ASSERT_TRUE(step.ok());
+    auto stays = first.make_kv_pool(plan.cache, Element::kF16, {.positions = 64});
     ASSERT_TRUE(stays.ok());
     for (int i = 0; i < 5; ++i) {
       const auto ends = first.make_kv_pool(plan.cache, Element::kF16, {.positions = 64});
       ASSERT_TRUE(ends.ok());
       EXPECT_EQ(here, 2);
+      ends->groups().front().memory().copy_page(0, 0, 1);  // no step comes after it
     }
+    Sequence sequence(*stays, 16);
+    ASSERT_TRUE(sequence.reserve(1).ok());
+    const std::vector<int32_t> tokens = {1};
+    const Part part = {&sequence, tokens, 1};
+    first.submit(**step, {{&part, 1}});
+    Logits logits;
+    EXPECT_TRUE(first.wait(logits).ok());
   }
   other.join();
   EXPECT_EQ(here, 0);
