@@ -87,16 +87,18 @@ cuda::ExpertTiles tiles_of(const Mixture& in, const PackedExperts& gate_up,
   return tiles;
 }
 
-cuda::RouteCall route_of(const Mixture& in, const cuda::ExpertTiles& tiles, int64_t experts,
-                         const cuda::RoutedMemory& places, std::byte* at) {
+cuda::RouteCall route_of(const Mixture& in, const cuda::ExpertTiles& tiles,
+                         const PackedExperts& experts, const cuda::RoutedMemory& places,
+                         std::byte* at) {
   cuda::RouteCall route;
   places.place(route, at);
   if (in.chosen == nullptr) route.logits = in.weights;
   route.tokens = in.tokens;
-  route.experts = experts;
+  route.experts = experts.count();
   route.top_k = in.top_k;
   route.tile_tokens = cuda::tokens_of(tiles.kernel);
   route.num_tiles = tiles.count;
+  route.has_clusters = experts.has_clusters();
   route.has_shared = in.shared_gate_up != nullptr;
   route.shared_gate = in.shared_gate;
   route.rule = in.rule;
@@ -165,7 +167,7 @@ Result<cuda::RoutedSum> run_routes(const Mixture& in, const PackedExperts& gate_
   SUBBYTE_TRY(memory, gpu.allocate(places.bytes));
   std::byte* const at = memory.data();
 
-  const cuda::RouteCall route = route_of(in, tiles, gate_up.count(), places, at);
+  const cuda::RouteCall route = route_of(in, tiles, gate_up, places, at);
   find_routes(in, route, gpu.stream());
 
   ExpertInputs x = {in.x, route.token_of, in.tokens, hidden};

@@ -116,12 +116,43 @@ class ExpertNumbers {
   unsigned kept_groups_ = 0;
 };
 
+/// The same where nothing but logits decides (is_usual()), in few instructions: a warp waits until
+/// each of them is fetched.
+class ExpertLogits {
+ public:
+  __device__ ExpertLogits(const ExpertChoice& route, const float* logits)
+      : logits_(logits), experts_(static_cast<int>(route.experts)) {}
+
+  __device__ int experts() const { return experts_; }
+  __device__ uint32_t rank(int expert) const {
+    return expert < experts_ ? rank_of(logits_[expert]) : 0;
+  }
+  __device__ float logit(int expert, uint32_t rank) const {
+    const float number = number_of(rank);
+    return isinf(number) ? logits_[expert] : number;
+  }
+  __device__ float score(float logit, float best) const { return expf(logit - best); }
+
+ private:
+  const float* logits_;
+  int experts_;
+};
+
+/// Experts that a warp has in registers where only logits decide.
+constexpr int64_t kUsualExperts = 8 * kLanes;
+
+/// Says whether the weights are a softmax of the chosen logits, and nothing beside that.
+__host__ __device__ inline bool is_usual(const ExpertChoice& a) {
+  return a.rule.scores == Routing::Scores::kSoftmax && a.rule.has_ratios() && a.rule.groups == 1 &&
+         a.biases == nullptr && a.factors == nullptr && a.experts <= kUsualExperts;
+}
+
 /// The experts that a warp has not chosen yet. Lane l has those from l on, kLanes apart; the ranks
 /// of kHeld of them stay in its registers, the others are found again.
-template <int kHeld>
+template <int kHeld, class Numbers>
 class LeftExperts {
  public:
-  __device__ explicit LeftExperts(const ExpertNumbers& numbers)
+  __device__ explicit LeftExperts(const Numbers& numbers)
       : numbers_(numbers), lane_(static_cast<int>(threadIdx.x) % kLanes) {
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) held_[i] = numbers.rank(i * kLanes + lane_);
@@ -168,19 +199,19 @@ class LeftExperts {
     return best[0];
   }
 
-  const ExpertNumbers& numbers_;
+  const Numbers& numbers_;
   int lane_;
   uint32_t held_[kHeld];
   Best last_ = {~0u, -1};
 };
 
 /// By a warp: the best expert of those that are left, top_k <= 32 times, NaN before all.
-template <int kHeld>
+template <int kHeld, class Numbers>
 __device__ ChosenExpert choose_experts(const ExpertChoice& a, const float* logits) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int top_k = static_cast<int>(a.top_k);
-  const ExpertNumbers numbers(a, logits);
-  LeftExperts<kHeld> left(numbers);
+  const Numbers numbers(a, logits);
+  LeftExperts<kHeld, Numbers> left(numbers);
   uint32_t my_rank = 0;
   int mine = 0;
   for (int i = 0; i < top_k; ++i) {
@@ -205,9 +236,9 @@ __device__ ChosenExpert choose_experts(const ExpertChoice& a, const float* logit
 
 __device__ inline ChosenExpert choose_experts(const ExpertChoice& a, const float* logits) {
   constexpr int kFew = 4;
-  if (a.experts <= kFew * kLanes) return choose_experts<kFew>(a, logits);
-  if (a.experts <= 2 * kFew * kLanes) return choose_experts<2 * kFew>(a, logits);
-  return choose_experts<4 * kFew>(a, logits);
+  if (a.experts <= kFew * kLanes) return choose_experts<kFew, ExpertNumbers>(a, logits);
+  if (a.experts <= 2 * kFew * kLanes) return choose_experts<2 * kFew, ExpertNumbers>(a, logits);
+  return choose_experts<4 * kFew, ExpertNumbers>(a, logits);
 }
 
 /// By a warp, what it has chosen for a token, whose shared expert, if there is one, has this gate.

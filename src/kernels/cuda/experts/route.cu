@@ -17,19 +17,35 @@ constexpr int64_t kMaxCtas = 1 << 16;
 // One CTA compares each route with all others.
 constexpr int64_t kFewTokens = kSortThreads / kLanes;
 constexpr int64_t kFewRoutes = kLanes;
+// A cluster has a warp for each token, then a warp for each expert. For more tokens than these two
+// kernels take no longer.
+constexpr int kClusterCtas = 8;
+constexpr int kClusterThreads = 512;
+constexpr int64_t kClusterTokens = 32;
+static_assert(kClusterTokens * kLanes <= kClusterCtas * kClusterThreads);
+constexpr int64_t kClusterRoutes = 1024;
+constexpr int64_t kClusterExperts = 1024;
 
-/// By a warp. Each lane that has one returns the expert of its route.
+/// By a warp. Each lane that has one returns the expert of its route. kIsUsual: is_usual().
+template <bool kIsUsual = false>
 __device__ int choose_of_token(const RouteCall& a, int64_t token) {
   const float gate = a.shared_gate != nullptr ? a.shared_gate[token] : 0;  // loaded beside logits
-  const ChosenExpert chosen = choose_experts(a, a.logits + token * a.experts);
+  const float* const logits = a.logits + token * a.experts;
+  ChosenExpert chosen;
+  if constexpr (kIsUsual) {
+    chosen = choose_experts<kUsualExperts / kLanes, ExpertLogits>(a, logits);
+  } else {
+    chosen = choose_experts(a, logits);
+  }
   return store_choice(a, token, chosen, gate);
 }
 
 /// A warp for a token.
+template <bool kIsUsual>
 __global__ void __launch_bounds__(kThreads) choose(const __grid_constant__ RouteCall a) {
   begin_operation();
   const int64_t token = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
-  if (token < a.tokens) choose_of_token(a, token);
+  if (token < a.tokens) choose_of_token<kIsUsual>(a, token);
 }
 
 /// A thread for a route.
@@ -143,7 +159,8 @@ struct Share {
 /// By one warp, of `counts` of all experts.
 __device__ Share share_of(const int* counts, int64_t experts, int expert, int tile_tokens) {
   Share share = {};
-  for (int e = static_cast<int>(threadIdx.x); e < experts; e += kLanes) {
+#pragma unroll 1
+  for (int e = static_cast<int>(threadIdx.x) % kLanes; e < experts; e += kLanes) {
     const int tiles = (counts[e] + tile_tokens - 1) / tile_tokens;
     if (e < expert) share.first += counts[e];
     if (e < expert) share.first_tile += tiles;
@@ -154,6 +171,78 @@ __device__ Share share_of(const int* counts, int64_t experts, int expert, int ti
   share.end_tile = sum_of_warp(share.end_tile);
   share.count = counts[expert];
   return share;
+}
+
+/// The tiles of an expert, by `lanes` threads; those of expert 0 also empty the rest.
+__device__ void store_tiles(const RouteCall& a, int expert, const Share& share, int lane,
+                            int lanes) {
+#pragma unroll 1
+  for (int i = lane; i * a.tile_tokens < share.count; i += lanes) {
+    const int begin = i * a.tile_tokens;
+    a.tiles[share.first_tile + i] = {expert, share.first + begin,
+                                     min(a.tile_tokens, share.count - begin)};
+  }
+  if (expert != 0) return;
+#pragma unroll 1
+  for (int64_t i = share.end_tile + lane; i < a.num_tiles; i += lanes) a.tiles[i] = {};
+}
+
+/// By one warp: the places of the routes of an expert, whose first is `place`.
+__device__ void store_places(const RouteCall& a, const int* chosen, int expert, int place) {
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int of_token = static_cast<int>(a.routes_of_token());
+  const int routes = static_cast<int>(a.tokens) * of_token;
+#pragma unroll 1
+  for (int begin = 0; begin < routes; begin += kLanes) {
+    const int route = begin + lane;
+    const bool is_mine = route < routes && chosen[route] == expert;
+    const unsigned mine = __ballot_sync(~0u, is_mine);
+    if (is_mine) {
+      const int at = place + __popc(mine & ((1u << lane) - 1));
+      a.order[at] = route;
+      a.token_of[at] = route / of_token;
+    }
+    place += __popc(mine);
+  }
+}
+
+/// As choose() and sort(), by one cluster: every CTA has what all have chosen.
+template <bool kIsUsual>
+__global__ void __launch_bounds__(kClusterThreads)
+    choose_and_sort_in_cluster(const __grid_constant__ RouteCall a) {
+  __shared__ int chosen[kClusterRoutes];
+  __shared__ int counts[kClusterExperts];
+  constexpr int kClusterWarps = kClusterThreads / kLanes;
+  const int rank = static_cast<int>(blockIdx.x);
+  const int warp = static_cast<int>(threadIdx.x) / kLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int experts = static_cast<int>(a.experts + a.num_shared());
+  const int of_token = static_cast<int>(a.routes_of_token());
+#pragma unroll 1
+  for (int e = static_cast<int>(threadIdx.x); e < experts; e += kClusterThreads) counts[e] = 0;
+  cluster_arrive_relaxed();  // nobody writes to a CTA before it runs
+  begin_operation();
+  const int token = warp * kClusterCtas + rank;
+  const int expert = token < a.tokens ? choose_of_token<kIsUsual>(a, token) : 0;
+  cluster_wait();
+  if (token < a.tokens && lane < of_token) {
+    const uint32_t at = shared_address(&chosen[token * of_token + lane]);
+#pragma unroll 1
+    for (int cta = 0; cta < kClusterCtas; ++cta) st_dsmem(at, cta, __int_as_float(expert));
+  }
+  cluster_sync();
+  const int routes = static_cast<int>(a.tokens) * of_token;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < routes; i += kClusterThreads) {
+    atomicAdd(&counts[chosen[i]], 1);
+  }
+  __syncthreads();
+#pragma unroll 1
+  for (int e = warp * kClusterCtas + rank; e < experts; e += kClusterWarps * kClusterCtas) {
+    const Share share = share_of(counts, experts, e, a.tile_tokens);
+    store_tiles(a, e, share, lane, kLanes);
+    if (share.count > 0) store_places(a, chosen, e, share.first);
+  }
 }
 
 /// Puts the routes of a CTA's expert in their places, those of 1024 threads at a time.
@@ -205,17 +294,7 @@ __global__ void __launch_bounds__(kSortThreads) sort(const __grid_constant__ Rou
   }
   __syncthreads();
   const Share share = shared_share;
-  for (int i = static_cast<int>(threadIdx.x); i * a.tile_tokens < share.count; i += kSortThreads) {
-    const int begin = i * a.tile_tokens;
-    a.tiles[share.first_tile + i] = {expert, share.first + begin,
-                                     min(a.tile_tokens, share.count - begin)};
-  }
-  if (expert == 0) {
-    for (int64_t i = share.end_tile + static_cast<int>(threadIdx.x); i < a.num_tiles;
-         i += kSortThreads) {
-      a.tiles[i] = {};
-    }
-  }
+  store_tiles(a, expert, share, static_cast<int>(threadIdx.x), kSortThreads);
   if (share.count > 0) sort_routes(a, share.first);
 }
 
@@ -262,6 +341,29 @@ __global__ void __launch_bounds__(kThreads) store_sums(const __grid_constant__ A
   }
 }
 
+bool is_for_cluster(const RouteCall& call) {
+  return call.has_clusters && call.tokens <= kClusterTokens &&
+         call.tokens * call.routes_of_token() <= kClusterRoutes &&
+         call.experts + call.num_shared() <= kClusterExperts;
+}
+
+void launch_cluster(const RouteCall& call, Stream stream) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(kClusterCtas);
+  config.blockDim = dim3(kClusterThreads);
+  config.stream = stream;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim = {kClusterCtas, 1, 1};
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = attributes;
+  config.numAttrs = 2;
+  cudaLaunchKernelEx(
+      &config,
+      is_usual(call) ? choose_and_sort_in_cluster<true> : choose_and_sort_in_cluster<false>, call);
+}
+
 void run_sort(const RouteCall& call, Stream stream) {
   const auto experts = static_cast<unsigned>(call.experts + call.num_shared());
   launch(sort, {dim3(experts), kSortThreads, static_cast<int>(experts * sizeof(int))}, stream,
@@ -276,8 +378,9 @@ void run_route(const RouteCall& call, Stream stream) {
     launch(choose_and_sort, {dim3(1), static_cast<int>(call.tokens) * kLanes}, stream, call);
     return;
   }
+  if (is_for_cluster(call)) return launch_cluster(call, stream);
   const auto ctas = static_cast<unsigned>((call.tokens + kWarps - 1) / kWarps);
-  launch(choose, {dim3(ctas), kThreads}, stream, call);
+  launch(is_usual(call) ? choose<true> : choose<false>, {dim3(ctas), kThreads}, stream, call);
   run_sort(call, stream);
 }
 

@@ -31,6 +31,7 @@ struct RouteCall : ExpertChoice {
   int64_t tokens = 0;
   int tile_tokens = 8;  // routes of a tile, at most
   int64_t num_tiles = 0;
+  bool has_clusters = false;  // the kernels are those of compute capability 9.0
   /// Each token goes to one expert more, whose number is `experts`, and whose weight is the sigmoid
   /// of its gate [tokens], or 1 without one.
   bool has_shared = false;
