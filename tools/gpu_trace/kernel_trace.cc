@@ -1,7 +1,7 @@
 // Writes one line for each kernel that a program runs, in the order in which the driver reports
-// them: begin and end in nanoseconds, grid, threads of a CTA, registers, dynamic shared memory,
-// name. A library that the CUDA driver loads into the program (CUDA_INJECTION64_PATH); the lines
-// go to the file that KERNEL_TRACE names. See gpu_trace.sh.
+// them: begin and end in nanoseconds, GPU, grid, threads of a CTA, registers, dynamic shared
+// memory, name. A library that the CUDA driver loads into the program (CUDA_INJECTION64_PATH); the
+// lines go to the file that KERNEL_TRACE names. See gpu_trace.sh.
 
 #include <cupti.h>
 #include <cxxabi.h>
@@ -21,11 +21,11 @@ void write_kernel(const CUpti_ActivityKernel9& kernel) {
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> name(
       abi::__cxa_demangle(kernel.name, nullptr, nullptr, &status), std::free);
-  std::fprintf(g_file, "%llu|%llu|%d,%d,%d|%d|%d|%d|%s\n",
+  std::fprintf(g_file, "%llu|%llu|%u|%d,%d,%d|%d|%d|%d|%s\n",
                static_cast<unsigned long long>(kernel.start),
-               static_cast<unsigned long long>(kernel.end), kernel.gridX, kernel.gridY,
-               kernel.gridZ, kernel.blockX, kernel.registersPerThread, kernel.dynamicSharedMemory,
-               name ? name.get() : kernel.name);
+               static_cast<unsigned long long>(kernel.end), kernel.deviceId, kernel.gridX,
+               kernel.gridY, kernel.gridZ, kernel.blockX, kernel.registersPerThread,
+               kernel.dynamicSharedMemory, name ? name.get() : kernel.name);
 }
 
 void CUPTIAPI on_request(uint8_t** buffer, size_t* size, size_t* most_records) {

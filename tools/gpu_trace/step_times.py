@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tables of the kernels of a step, from what kernel_trace.cc wrote.
+"""Tables of the kernels of a step of each GPU, from what kernel_trace.cc wrote.
 
 A step begins with the kernel that looks up its tokens. Steps that launched the same kernels with
 the same grids are one kind; of each kind that ran several times the step in the middle is shown.
@@ -13,14 +13,14 @@ import statistics
 FIRST_KERNEL = "embed"
 LEAST_STEPS = 3
 
-Kernel = collections.namedtuple("Kernel", "begin end grid threads registers shared name")
+Kernel = collections.namedtuple("Kernel", "begin end gpu grid threads registers shared name")
 
 
 def read(path):
     kernels = []
     with open(path, encoding="utf-8") as file:
         for line in file:
-            begin, end, *launch, name = line.rstrip("\n").split("|", 6)
+            begin, end, *launch, name = line.rstrip("\n").split("|", 7)
             kernels.append(Kernel(int(begin), int(end), *launch, short(name)))
     return sorted(kernels)
 
@@ -43,7 +43,8 @@ def steps_of(kernels):
 def print_step(step, count):
     """Microseconds: of the kernels, and of what each adds to the end of those before it."""
     span = (step[-1].end - step[0].begin) / 1e3
-    print(f"\n{count} steps of {len(step)} kernels, {span:.0f} us from the first to the last\n")
+    print(f"\nGPU {step[0].gpu}: {count} steps of {len(step)} kernels, {span:.0f} us from the "
+          "first to the last\n")
     print("| kernel | grid | launches | us each | us of the step |\n|---|---|---|---|---|")
     rows = collections.defaultdict(list)
     end = step[0].begin
@@ -59,12 +60,14 @@ def print_step(step, count):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("trace", help="the file that KERNEL_TRACE named")
-    kinds = collections.defaultdict(list)
-    for step in steps_of(read(parser.parse_args().trace)):
-        kinds[tuple((kernel.name, kernel.grid) for kernel in step)].append(step)
-    for steps in kinds.values():
-        if len(steps) >= LEAST_STEPS:
-            print_step(steps[len(steps) // 2], len(steps))
+    kernels = read(parser.parse_args().trace)
+    for gpu in sorted({kernel.gpu for kernel in kernels}):
+        kinds = collections.defaultdict(list)
+        for step in steps_of([kernel for kernel in kernels if kernel.gpu == gpu]):
+            kinds[tuple((kernel.name, kernel.grid) for kernel in step)].append(step)
+        for steps in kinds.values():
+            if len(steps) >= LEAST_STEPS:
+                print_step(steps[len(steps) // 2], len(steps))
 
 
 if __name__ == "__main__":
