@@ -1,5 +1,6 @@
 #include "kernels/cuda/attention/rotate.h"
 
+#include "kernels/cuda/attention/head_quarters.cuh"
 #include "kernels/cuda/attention/heads.cuh"
 #include "kernels/cuda/attention/query_growth.cuh"
 #include "kernels/cuda/common/launch.cuh"
@@ -119,6 +120,36 @@ __global__ void __launch_bounds__(kThreads) rotate(const __grid_constant__ Rotat
   }
 }
 
+/// Some lanes of a warp for a head of kDim elements of 16 bits, all of which turn with the other
+/// half: what most models have (turns_halves()).
+template <int kDim>
+__global__ void __launch_bounds__(kThreads) rotate_halves(const __grid_constant__ RotateCall a) {
+  begin_operation();
+  constexpr int kHalf = kDim / 2;
+  constexpr int kLanesOfHead = kHalf / 4;
+  const int heads_of_row = a.heads + 2 * a.kv_heads;
+  const int64_t count = a.num_rows * heads_of_row;
+  const int64_t of_thread = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kLanesOfHead;
+  const int64_t i = min(of_thread, count - 1);  // the lanes of a warp stay together
+  const int64_t row = i / heads_of_row;
+  const int head = static_cast<int>(i - row * heads_of_row);
+  const int element = static_cast<int>(threadIdx.x) % kLanesOfHead * 4;
+  const bool is_query = head < a.heads;
+  const bool is_value = head >= a.heads + a.kv_heads;
+  Quarters x;
+  x.load(a.element, a.qkv, i * kDim + element, kHalf);
+  normalise_and_turn<kDim>(
+      x, !is_value,
+      {is_query ? a.q_norm : a.k_norm, a.eps, a.cos + row * kHalf, a.sin + row * kHalf});
+  if (of_thread >= count) return;
+  if (is_query) return x.store(a.element, a.qkv, i * kDim + element, kHalf);
+  const int kv_head = (head - a.heads) % a.kv_heads;
+  const auto [position, page, pages_begin] = a.places[row];
+  std::byte* const run = a.cache.pages + page * a.cache.page_bytes + a.cache.layer_begin +
+                         (2 * kv_head + (is_value ? 1 : 0)) * a.cache.run_bytes;
+  x.store(a.cache.element, run, int64_t{position % kPagePositions} * kDim + element, kHalf);
+}
+
 }  // namespace
 
 void run_angles(const AnglesCall& call, Stream stream) {
@@ -127,7 +158,27 @@ void run_angles(const AnglesCall& call, Stream stream) {
          call);
 }
 
+bool turns_halves(const RotateCall& call) {
+  const bool turns_alone = !call.norms_by_ones && !call.norms_after_turn &&
+                           !call.normalises_values && !call.are_neighbours &&
+                           call.query_growth.beta == 0 && call.cos != nullptr;
+  uintptr_t places = 0;
+  for (const void* p : {static_cast<const void*>(call.qkv), static_cast<const void*>(call.q_norm),
+                        static_cast<const void*>(call.k_norm), static_cast<const void*>(call.cos),
+                        static_cast<const void*>(call.sin)}) {
+    places |= reinterpret_cast<uintptr_t>(p);
+  }
+  return turns_alone && (call.head_dim == 64 || call.head_dim == 128) &&
+         call.turning == call.head_dim && call.element != Element::kF32 &&
+         (call.kv_heads == 0 || call.cache.element != Element::kE4M3) && places % 16 == 0;
+}
+
 void run_rotate(const RotateCall& call, Stream stream) {
+  if (turns_halves(call)) {
+    const int64_t lanes = call.num_rows * (call.heads + 2 * call.kv_heads) * call.head_dim / 8;
+    const Grid grid = {dim3(static_cast<unsigned>((lanes + kThreads - 1) / kThreads)), kThreads};
+    return launch(call.head_dim == 64 ? rotate_halves<64> : rotate_halves<128>, grid, stream, call);
+  }
   const int64_t heads = call.num_rows * (call.heads + 2 * call.kv_heads);
   const Grid grid = {dim3(static_cast<unsigned>((heads + kWarps - 1) / kWarps)), kThreads};
   if (call.head_dim <= 2 * kLanes * kHeadPairs)

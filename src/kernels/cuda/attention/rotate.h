@@ -52,6 +52,11 @@ struct RotateCall {
   KvLayer cache = {};
 };
 
+/// Says whether all of a head turns with its other half, after a norm with weights or none, and
+/// nothing else: heads of 64 or 128 numbers of 16 bits, into such a cache, all at multiples of 16
+/// bytes.
+bool turns_halves(const RotateCall& call);
+
 /// Errors are left to cudaGetLastError().
 void run_rotate(const RotateCall& call, Stream stream);
 
