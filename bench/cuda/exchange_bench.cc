@@ -35,7 +35,8 @@ constexpr int64_t kSumBytes[] = {4 << 10,  8 << 10,   10 << 10,  16 << 10,  32 <
 struct NormShape {
   int64_t rows, cols;
 };
-constexpr NormShape kNorms[] = {{1, 4096}, {1, 5120}, {1, 8192}, {8, 5120}, {64, 5120}};
+constexpr NormShape kNorms[] = {{1, 4096},  {1, 5120},  {1, 8192},  {8, 5120},
+                                {16, 5120}, {32, 5120}, {64, 5120}, {128, 5120}};
 constexpr int64_t kMaxNumbers = 32 * kMiB;
 
 uint16_t number_of(int rank, int64_t i) {
@@ -115,7 +116,7 @@ class Ranks {
       r.x = std::make_unique<DeviceMemory>(2 * kMaxNumbers);
       r.y = std::make_unique<DeviceMemory>(2 * kMaxNumbers);
       r.weight = std::make_unique<DeviceMemory>(4 * 8192);
-      r.residual = std::make_unique<DeviceMemory>(4 * 64 * 8192);
+      r.residual = std::make_unique<DeviceMemory>(4 * 128 * 8192);
       r.fill();
     });
   }
@@ -242,7 +243,7 @@ bool time_norms(const Ranks& ranks) {
     const double joined = ranks.time(50, 30, [&](const Rank& r) { r.sum_norm(shape); });
     const double apart = ranks.time(50, 30, [&](const Rank& r) { r.sum_then_norm(shape); });
     const double alone = ranks.time(50, 30, [&](const Rank& r) { r.norm(shape); });
-    std::printf("norm %2d x %d %8.2f us joined, %6.2f us sum and norm, %6.2f us norm alone%s\n",
+    std::printf("norm %3d x %d %8.2f us joined, %6.2f us sum and norm, %6.2f us norm alone%s\n",
                 static_cast<int>(shape.rows), static_cast<int>(shape.cols), joined, apart, alone,
                 wrong == 0 ? "" : (", differ: " + std::to_string(wrong)).c_str());
     std::fflush(stdout);

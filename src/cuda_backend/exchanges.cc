@@ -15,8 +15,9 @@
 namespace subbyte {
 namespace {
 
-constexpr int64_t kSumBytes = 16;       // that rows of a sum are multiples of
-constexpr int64_t kMaxJoinedRows = 16;  // of a sum that goes in one kernel with its norm
+constexpr int64_t kSumBytes = 16;  // that rows of a sum are multiples of
+// To all others, of a sum that goes in one kernel with its norm; more goes in parts.
+constexpr int64_t kMaxJoinedBytes = int64_t{1} << 20;
 
 }  // namespace
 
@@ -45,7 +46,9 @@ Status CudaStepRunner::launch(const AllReduceOp& op) {
 Status CudaStepRunner::launch(const ReducedNorm& item) {
   const auto& norm = plan_op<AddNormOp>(item.op);
   const cuda::AddNormCall call = add_norm_call(norm);
-  if (call.num_rows <= kMaxJoinedRows && cuda::serves_peer_sum_norm(call)) {
+  const int64_t bytes =
+      call.num_rows * call.cols * value_bytes(ValueType::kActivation) * (options_.peers.ranks - 1);
+  if (bytes <= kMaxJoinedBytes && cuda::serves_peer_sum_norm(call)) {
     cuda::run_peer_sum_norm(call, options_.peers, stream_);
     return {};
   }

@@ -44,7 +44,7 @@ class ProcessMemory {
   const cuda::PeerGroup& group() const { return group_; }
 
   Status make() {
-    const auto bytes = static_cast<std::size_t>(cuda::PeerLayout::bytes(group_.ranks));
+    const auto bytes = static_cast<std::size_t>(cuda::PeerRows::bytes(group_.ranks));
     void* memory = nullptr;
     cudaError_t error = cudaSetDevice(device_);
     if (error == cudaSuccess) error = cudaMalloc(&memory, bytes);

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 #include "exchange/exchange.h"
-#include "kernels/cuda/exchange/peer_group.h"
+#include "kernels/cuda/exchange/peer_rows.h"
 
 namespace subbyte {
 

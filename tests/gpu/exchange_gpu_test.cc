@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/cuda/exchange/peer_rows.h"
 #include "kernels/cuda/exchange/peer_sum.h"
 #include "ops_gpu.h"
 
@@ -141,7 +142,7 @@ TEST_F(GpuExchange, replays_of_a_graph_sum_what_is_there) {
 TEST_F(GpuExchange, a_sum_joined_with_a_norm_gives_the_bits_of_both) {
   for (const Element element : kHalves) {
     for (const int64_t cols : {64, 4096, 5120, 8192}) {
-      for (const int64_t rows : {1, 7, 100}) {
+      for (const int64_t rows : {1, 7, 128}) {
         on_all([&](int rank, cudaStream_t stream) {
           const DeviceNumbers delta(numbers_of(rank, rows * cols, element), element);
           const DeviceNumbers weight(normals(cols, 1, 60), Element::kF32);
@@ -215,6 +216,75 @@ TEST_F(GpuExchange, forms_may_take_turns) {
     }
     EXPECT_TRUE(memory_->check(rank).ok());
   });
+}
+
+/// Of 1 to 128 rows, long and short ones, so that CTAs have exchanged unequally often, also where
+/// rounds begin again.
+TEST_F(GpuExchange, rows_with_their_norm_follow_each_other) {
+  for (const uint32_t last : {0u, 0xffffffc0u}) {
+    on_all([&](int rank, cudaStream_t stream) {
+      constexpr int64_t kMaxRows = 128;
+      constexpr int64_t kMaxCols = 8192;
+      std::byte* const memory = memory_->of_rank(rank).memory[rank];
+      expect_ok(cudaMemset(memory, 0, cuda::PeerRows::bytes(ranks_)));
+      const std::vector<uint32_t> rounds(cuda::PeerRows::kCtas, last);
+      expect_ok(cudaMemcpy(memory + 4 * cuda::PeerRows::counter(0, ranks_), rounds.data(),
+                           rounds.size() * sizeof(uint32_t), cudaMemcpyHostToDevice));
+      const DeviceNumbers weight(Numbers(kMaxCols, 1.0f), Element::kF32);
+      const DeviceNumbers residual(Numbers(kMaxRows * kMaxCols), Element::kF32);
+      const DeviceNumbers delta(Numbers(kMaxRows * kMaxCols, 1.0f + rank), Element::kF16);
+      const DeviceNumbers y(kMaxRows * kMaxCols, Element::kF16);
+      const auto of_call = static_cast<float>(ranks_ * (ranks_ + 1) / 2);
+      float sum = 0;
+      meet();
+      for (int turn = 0; turn < 200; ++turn) {
+        cuda::AddNormCall call;
+        call.y = y.data();
+        call.x = residual.data<float>();
+        call.delta = delta.data();
+        call.weight = weight.data<float>();
+        call.num_rows = 1 + turn * 29 % kMaxRows;
+        call.cols = turn % 3 == 0 ? 64 : turn % 3 == 1 ? 5120 : kMaxCols;
+        call.element = Element::kF16;
+        cuda::run_peer_sum_norm(call, memory_->of_rank(rank), stream);
+        sum += of_call;
+      }
+      expect_ok(cudaStreamSynchronize(stream));
+      const Numbers found = residual.read();
+      EXPECT_EQ(Numbers(found.begin(), found.begin() + 64), Numbers(64, sum));
+      EXPECT_TRUE(memory_->check(rank).ok());
+    });
+  }
+}
+
+/// A number whose bits are all set is no number that is not there yet.
+TEST_F(GpuExchange, rows_may_have_nans) {
+  for (const Element element : kHalves) {
+    on_all([&](int rank, cudaStream_t stream) {
+      constexpr int64_t kCols = 64;
+      const DeviceNumbers weight(Numbers(kCols, 1.0f), Element::kF32);
+      const DeviceNumbers residual(Numbers(kCols), Element::kF32);
+      const DeviceNumbers delta(Numbers(kCols, 1.0f), element);
+      const DeviceNumbers y(kCols, element);
+      expect_ok(cudaMemset(delta.data(), 0xff, rank == 1 ? 16 : 0));
+      cuda::AddNormCall call;
+      call.y = y.data();
+      call.x = residual.data<float>();
+      call.delta = delta.data();
+      call.weight = weight.data<float>();
+      call.num_rows = 1;
+      call.cols = kCols;
+      call.element = element;
+      meet();
+      cuda::run_peer_sum_norm(call, memory_->of_rank(rank), stream);
+      expect_ok(cudaStreamSynchronize(stream));
+      const Numbers found = residual.read();
+      for (int64_t i = 0; i < kCols; ++i) {
+        const bool is_right = i < 8 ? std::isnan(found[i]) : found[i] == static_cast<float>(ranks_);
+        EXPECT_TRUE(is_right) << i << ": " << found[i] << ", rank " << rank;
+      }
+    });
+  }
 }
 
 /// Words that few sums have would else be taken for those of 2^32 rounds ago, or of none.

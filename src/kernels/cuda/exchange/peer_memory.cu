@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/cuda/exchange/peer_group.h"
+#include "kernels/cuda/exchange/peer_rows.h"
 
 namespace subbyte::cuda {
 namespace {
@@ -74,7 +74,7 @@ Result<std::unique_ptr<PeerMemory>> PeerMemory::connect(std::span<const int> dev
   }
   std::unique_ptr<PeerMemory> made(new PeerMemory);
   for (const int device : devices) {
-    SUBBYTE_TRY(std::byte* const memory, zeros(device, PeerLayout::bytes(ranks)));
+    SUBBYTE_TRY(std::byte* const memory, zeros(device, PeerRows::bytes(ranks)));
     made->devices_.push_back(device);
     made->memory_.push_back(memory);
   }

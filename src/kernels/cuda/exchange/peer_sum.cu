@@ -113,18 +113,13 @@ struct PartExchange {
   __device__ void sum() const {
     const UnitRange part = part_of(group.rank);
     for (int i = static_cast<int>(threadIdx.x); i < part.count; i += kPartThreads) {
-      Numbers8 low[kRanks];
-      Numbers8 high[kRanks];
+      uint4 numbers[kRanks];
 #pragma unroll
       for (int rank = 0; rank < kRanks; ++rank) {
-        const uint4 unit =
+        numbers[rank] =
             rank == group.rank ? a.x[part.first + i] : __ldcg(place(0, group.rank, rank) + i);
-        low[rank] = {unit.x, unit.y};
-        high[rank] = {unit.z, unit.w};
       }
-      const Numbers8 first = sum_of_ranks(a.element, low);
-      const Numbers8 second = sum_of_ranks(a.element, high);
-      const uint4 sums = {first.x, first.y, second.x, second.y};
+      const uint4 sums = sum_of_ranks(a.element, numbers);
       a.y[part.first + i] = sums;
 #pragma unroll
       for (int step = 1; step < kRanks; ++step) {

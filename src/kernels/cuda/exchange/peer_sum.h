@@ -24,8 +24,8 @@ bool serves_peer_sum(const PeerSumCall& call);
 /// Errors are left to cudaGetLastError().
 void run_peer_sum(const PeerSumCall& call, const PeerGroup& group, Stream stream);
 
-/// Says whether run_peer_sum_norm() has that call: without routes, in 16 bits, rows of at most 8192
-/// numbers in multiples of 8, and all addresses in multiples of 16 bytes.
+/// Says whether run_peer_sum_norm() has that call: without routes, in 16 bits, at most 128 rows, of
+/// at most 8192 numbers in multiples of 8, and all addresses in multiples of 16 bytes.
 bool serves_peer_sum_norm(const AddNormCall& call);
 /// run_add_norm() of the sum of the `delta` of all ranks, rounded, in one kernel with that sum.
 /// Errors are left to cudaGetLastError().

@@ -1,6 +1,5 @@
 // The sum of the results of all ranks, what is added to it and the norm after it, in one kernel.
 
-#include <algorithm>
 #include <iterator>
 
 #include "kernels/cuda/common/launch.cuh"
@@ -10,107 +9,69 @@
 namespace subbyte::cuda {
 namespace {
 
-constexpr int kThreads = 512;
-constexpr int kRowWords = 4;  // of a thread
-constexpr int kMaxCols = 4 * kRowWords * kThreads;
-static_assert(kRowWords * kThreads == PeerLayout::kCtaWords);
+constexpr int kColumns = 8;  // of a thread
+constexpr int kMaxThreads = 1024;
+constexpr int kMaxCols = kColumns * kMaxThreads;
+constexpr int kUnits = PeerRows::kRowBytes / 16;
+static_assert(kMaxCols * 2 == PeerRows::kRowBytes);
 
-/// Four columns of a row.
-struct Columns4 {
-  int64_t first;
-  bool is_there;
-
-  __device__ Columns4(int word, int64_t cols)
-      : first((int64_t{word} * kThreads + threadIdx.x) * 4), is_there(first < cols) {}
-};
-
-__device__ float4 load_4(const float* from, bool is_there) {
-  return is_there ? *reinterpret_cast<const float4*>(from) : float4{};
+/// The sum over a CTA of up to 32 warps, the same in every thread.
+__device__ double sum_of_row(double value, double (&partials)[kLanes]) {
+  value = sum_of_warp(value);
+  const int warps = static_cast<int>(blockDim.x) / kLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  if (lane == 0) partials[threadIdx.x / kLanes] = value;
+  __syncthreads();
+  return sum_of_warp(lane < warps ? partials[lane] : 0);
 }
 
-/// delta and x of a row, from the numbers that ranks have.
+/// A CTA for a row, eight columns in each thread; the last threads may have none.
 template <int kRanks>
-__device__ void add_row(const AddNormCall& a, const PeerGroup& group, PeerRounds& rounds,
-                        int64_t row, float4 (&x)[kRowWords]) {
-  const WordExchange<kRanks> exchange{group, static_cast<int>(blockIdx.x), rounds.next()};
-  const int64_t begin = row * a.cols;
-  Numbers8 own[kRowWords];
-#pragma unroll
-  for (int word = 0; word < kRowWords; ++word) {
-    const Columns4 cols(word, a.cols);
-    own[word] = {};
-    if (cols.is_there) {
-      own[word] = *reinterpret_cast<const Numbers8*>(static_cast<const uint16_t*>(a.delta) + begin +
-                                                     cols.first);
-    } else if (!exchange.renews()) {
-      continue;
-    }
-    exchange.send(word * kThreads + static_cast<int>(threadIdx.x), own[word]);
-  }
-  const float scale = a.scale != nullptr ? *a.scale : 1.0f;
-#pragma unroll
-  for (int word = 0; word < kRowWords; ++word) {
-    const Columns4 cols(word, a.cols);
-    x[word] = load_4(a.x + begin + cols.first, cols.is_there);
-  }
-#pragma unroll
-  for (int word = 0; word < kRowWords; ++word) {
-    const Columns4 cols(word, a.cols);
-    if (!cols.is_there) continue;
-    Numbers8 numbers[kRanks];
-#pragma unroll
-    for (int rank = 0; rank < kRanks; ++rank) numbers[rank] = own[word];
-    exchange.receive(rounds, word * kThreads + static_cast<int>(threadIdx.x), numbers);
-    float delta[4];
-    add_numbers(a.element, sum_of_ranks(a.element, numbers), true, delta);
-    x[word] = {
-        scale * fmaf(a.factor, delta[0], x[word].x), scale * fmaf(a.factor, delta[1], x[word].y),
-        scale * fmaf(a.factor, delta[2], x[word].z), scale * fmaf(a.factor, delta[3], x[word].w)};
-    *reinterpret_cast<float4*>(a.x + begin + cols.first) = x[word];
-  }
-}
-
-__device__ double squares_of(const float4 (&x)[kRowWords]) {
-  double squares = 0;
-#pragma unroll
-  for (const float4& v : x) {
-    for (const float value : {v.x, v.y, v.z, v.w}) {
-      squares = fma(static_cast<double>(value), static_cast<double>(value), squares);
-    }
-  }
-  return squares;
-}
-
-template <int kRanks>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kMaxThreads)
     sum_norm(const __grid_constant__ AddNormCall a, const __grid_constant__ PeerGroup group) {
-  __shared__ double partials[2][kThreads / kLanes];
-  float4 weights[kRowWords];
-#pragma unroll
-  for (int word = 0; word < kRowWords; ++word) {
-    const Columns4 cols(word, a.cols);
-    weights[word] = load_4(a.weight + cols.first, cols.is_there);
-  }
+  __shared__ double partials[kLanes];
+  const auto cta = static_cast<int>(blockIdx.x);
+  const auto unit = static_cast<int>(threadIdx.x);
+  const int64_t col = int64_t{unit} * kColumns;
+  const bool is_there = col < a.cols;
+  float weights[kColumns] = {};
+  if (is_there) load_8(Element::kF32, a.weight, col, weights);
   begin_operation();
-  PeerRounds rounds(group, static_cast<int>(blockIdx.x));
-  for (int64_t at = blockIdx.x; at < a.num_rows; at += gridDim.x) {
-    float4 x[kRowWords];
-    add_row<kRanks>(a, group, rounds, a.rows != nullptr ? a.rows[at] : at, x);
-    // Two places in turns: some threads may still read those of the row before.
-    const double squares =
-        sum_in_tree<kThreads / kLanes>(squares_of(x), partials[(at / gridDim.x) % 2]);
-    const float mean = static_cast<float>(squares / static_cast<double>(a.cols));
+  PeerRounds rounds(group, PeerRows::counter(cta, kRanks));
+  const RowExchange<kRanks> exchange{group, cta, rounds.next()};
+  const int64_t at = (a.rows != nullptr ? a.rows[cta] : cta) * a.cols + col;
+  float x[kColumns] = {};
+  uint4 numbers[kRanks];
+  if (is_there) {
+    const uint4 own = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(a.delta) + at);
+    exchange.send(unit, own);
+#pragma unroll
+    for (int rank = 0; rank < kRanks; ++rank) numbers[rank] = own;
+    load_8(Element::kF32, a.x, at, x);
+  }
+  // Rows of the round before may have been longer.
+  for (int i = unit; i < kUnits; i += static_cast<int>(blockDim.x)) exchange.clear(i);
+  const float scale = a.scale != nullptr ? *a.scale : 1.0f;
+  double squares = 0;
+  if (is_there) {
+    exchange.receive(rounds, unit, numbers);
+    const uint4 sums = sum_of_ranks(a.element, numbers);
+    const uint32_t pairs[4] = {sums.x, sums.y, sums.z, sums.w};
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) {
+      const float delta = to_float(a.element, static_cast<uint16_t>(pairs[i / 2] >> 16 * (i % 2)));
+      x[i] = scale * fmaf(a.factor, delta, x[i]);
+      squares = fma(static_cast<double>(x[i]), static_cast<double>(x[i]), squares);
+    }
+    store_8(Element::kF32, a.x, at, x);
+  }
+  const float mean =
+      static_cast<float>(sum_of_row(squares, partials) / static_cast<double>(a.cols));
+  if (is_there) {
     const float factor = 1.0f / sqrtf(mean + a.eps);
 #pragma unroll
-    for (int word = 0; word < kRowWords; ++word) {
-      const Columns4 cols(word, a.cols);
-      if (!cols.is_there) continue;
-      const float4& w = weights[word];
-      const float y[4] = {x[word].x * (factor * w.x), x[word].y * (factor * w.y),
-                          x[word].z * (factor * w.z), x[word].w * (factor * w.w)};
-      *reinterpret_cast<Numbers8*>(static_cast<uint16_t*>(a.y) + at * a.cols + cols.first) =
-          rounded_numbers(a.element, y);
-    }
+    for (int i = 0; i < kColumns; ++i) x[i] *= factor * weights[i];
+    store_8(a.element, a.y, cta * a.cols + col, x);
   }
   if (threadIdx.x == 0) rounds.keep();
 }
@@ -125,15 +86,15 @@ static_assert(std::size(kSumNorms) == PeerGroup::kMaxRanks - 1);
 bool serves_peer_sum_norm(const AddNormCall& call) {
   const bool adds_numbers = call.delta != nullptr && call.routes.top_k == 0;
   const bool is_plain = call.bias == nullptr && !call.is_centred && call.element != Element::kF32;
-  return adds_numbers && is_plain && call.cols % 8 == 0 && call.cols <= kMaxCols &&
-         is_aligned(call.y) && is_aligned(call.x) && is_aligned(call.delta) &&
-         is_aligned(call.weight);
+  return adds_numbers && is_plain && call.num_rows <= PeerRows::kCtas &&
+         call.cols % kColumns == 0 && call.cols <= kMaxCols && is_aligned(call.y) &&
+         is_aligned(call.x) && is_aligned(call.delta) && is_aligned(call.weight);
 }
 
 void run_peer_sum_norm(const AddNormCall& call, const PeerGroup& group, Stream stream) {
-  const int64_t ctas = std::min<int64_t>(call.num_rows, PeerLayout::kWordCtas);
-  if (ctas == 0) return;
-  const Grid grid{dim3(static_cast<unsigned>(ctas)), kThreads};
+  if (call.num_rows == 0) return;
+  const auto threads = static_cast<int>((call.cols / kColumns + kLanes - 1) / kLanes * kLanes);
+  const Grid grid{dim3(static_cast<unsigned>(call.num_rows)), threads};
   launch(kSumNorms[group.ranks - 2], grid, stream, call, group);
 }
 

@@ -1,9 +1,9 @@
 #pragma once
-// What kernels of ranks say to each other: words with their round in them, and flags.
+// What kernels of ranks say to each other: words with their round in them, rows of numbers, flags.
 
 #include "kernels/cuda/common/elements.cuh"
 #include "kernels/cuda/exchange/patience.cuh"
-#include "kernels/cuda/exchange/peer_group.h"
+#include "kernels/cuda/exchange/peer_rows.h"
 
 namespace subbyte::cuda {
 
@@ -115,6 +115,65 @@ struct WordExchange {
   }
 };
 
+/// The rows of a CTA, of the rank's own memory and of that of others, in units of eight numbers of
+/// 16 bits. A half of a unit is there when it is not zero: what is sent is the complement of
+/// numbers, and of four NaNs with all bits set one is sent without its sign.
+template <int kRanks>
+struct RowExchange {
+  const PeerGroup& group;
+  int cta;
+  uint32_t round;
+
+  __device__ void send(int unit, const uint4& numbers) const {
+    const uint64_t low = as_sent(numbers.x, numbers.y);
+    const uint64_t high = as_sent(numbers.z, numbers.w);
+#pragma unroll
+    for (int step = 1; step < kRanks; ++step) {
+      uint4* const to = units(round, (group.rank + step) % kRanks, group.rank) + unit;
+      asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(to), "l"(low), "l"(high)
+                   : "memory");
+    }
+  }
+
+  /// Clears that unit of the round before, while those of this one are on their way.
+  __device__ void clear(int unit) const {
+#pragma unroll
+    for (int from = 0; from < kRanks; ++from) {
+      if (from != group.rank) units(round - 1, group.rank, from)[unit] = {};
+    }
+  }
+
+  /// Receives that unit of all others; `numbers` has the rank's own one.
+  __device__ void receive(PeerRounds& rounds, int unit, uint4 (&numbers)[kRanks]) const {
+    rounds.wait([&] {
+      bool all = true;
+#pragma unroll
+      for (int from = 0; from < kRanks; ++from) {
+        if (from == group.rank) continue;
+        uint64_t low;
+        uint64_t high;
+        asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
+                     : "=l"(low), "=l"(high)
+                     : "l"(units(round, group.rank, from) + unit)
+                     : "memory");
+        all &= low != 0 && high != 0;
+        numbers[from] = {~static_cast<uint32_t>(low), ~static_cast<uint32_t>(low >> 32),
+                         ~static_cast<uint32_t>(high), ~static_cast<uint32_t>(high >> 32)};
+      }
+      return all;
+    });
+  }
+
+ private:
+  static __device__ uint64_t as_sent(uint32_t low, uint32_t high) {
+    const uint64_t sent = ~(uint64_t{high} << 32 | low);
+    return sent != 0 ? sent : uint64_t{1} << 63;
+  }
+  __device__ uint4* units(uint32_t of_round, int of, int from) const {
+    return reinterpret_cast<uint4*>(group.memory[of] + PeerRows::row(of_round, cta, from, kRanks));
+  }
+};
+
 /// Adds eight bytes of numbers of a rank: of f32 the first two sums are used.
 __device__ __forceinline__ void add_numbers(Element element, const Numbers8& numbers, bool is_first,
                                             float (&sums)[4]) {
@@ -145,6 +204,21 @@ __device__ __forceinline__ Numbers8 sum_of_ranks(Element element,
 #pragma unroll
   for (int rank = 0; rank < kRanks; ++rank) add_numbers(element, numbers[rank], rank == 0, sums);
   return rounded_numbers(element, sums);
+}
+
+/// The same of 16 bytes.
+template <int kRanks>
+__device__ __forceinline__ uint4 sum_of_ranks(Element element, const uint4 (&numbers)[kRanks]) {
+  Numbers8 low[kRanks];
+  Numbers8 high[kRanks];
+#pragma unroll
+  for (int rank = 0; rank < kRanks; ++rank) {
+    low[rank] = {numbers[rank].x, numbers[rank].y};
+    high[rank] = {numbers[rank].z, numbers[rank].w};
+  }
+  const Numbers8 first = sum_of_ranks(element, low);
+  const Numbers8 second = sum_of_ranks(element, high);
+  return {first.x, first.y, second.x, second.y};
 }
 
 }  // namespace subbyte::cuda
