@@ -5,6 +5,7 @@
 
 #include "cuda_backend/kv_memory.h"
 #include "cuda_backend/weights.h"
+#include "kernels/cuda/attention/attend_batch.h"
 #include "kernels/cuda/attention/latent.h"
 #include "kernels/cuda/attention/rotate.h"
 #include "kernels/cuda/attention/select.h"
@@ -47,7 +48,8 @@ AttentionKind kind_of(const AttendOp& op, bool are_16bit) {
   const AttentionShape& shape = op.shape;
   AttentionKind kind = {
       op.cache.group,
-      {shape.heads / shape.kv_heads, shape.kv_heads, shape.window, shape.in_chunks, shape.top}};
+      {shape.heads / shape.kv_heads, shape.kv_heads, shape.window, shape.in_chunks, shape.top},
+      shape.values_in_keys > 0 ? 0 : shape.head_dim};
   kind.latents = expanded_sizes(op.latent, are_16bit);
   return kind;
 }
@@ -128,9 +130,9 @@ void CudaAttention::rotate_latent(const RotateOp& op, const CudaRows& qkv, const
   cuda::run_latent_rotate(call, stream_);
 }
 
-void CudaAttention::rotate(const RotateOp& op, const CudaRows& qkv, const float* cos,
-                           const float* sin, int64_t turning) {
-  if (op.shape.values_in_keys > 0) return rotate_latent(op, qkv, cos, sin, turning);
+cuda::RotateCall CudaAttention::rotate_call(const RotateOp& op, const CudaRows& qkv,
+                                            const float* cos, const float* sin,
+                                            int64_t turning) const {
   const auto& [shape, norms] = std::tie(op.shape, op.norms);
   cuda::RotateCall call;
   call.qkv = qkv.data;
@@ -152,7 +154,13 @@ void CudaAttention::rotate(const RotateOp& op, const CudaRows& qkv, const float*
   call.query_growth = growth_of(op.query_scale);
   call.places = step_.places(op.cache.group);
   call.cache = cache(op.cache);
-  cuda::run_rotate(call, stream_);
+  return call;
+}
+
+void CudaAttention::rotate(const RotateOp& op, const CudaRows& qkv, const float* cos,
+                           const float* sin, int64_t turning) {
+  if (op.shape.values_in_keys > 0) return rotate_latent(op, qkv, cos, sin, turning);
+  cuda::run_rotate(rotate_call(op, qkv, cos, sin, turning), stream_);
 }
 
 int64_t CudaAttention::select_bytes(int64_t tokens, int64_t positions) {
@@ -183,10 +191,11 @@ Status CudaAttention::select(const SelectOp& op, float* y, const CudaRows& q,
   return {};
 }
 
-Status CudaAttention::attend(const AttendOp& op, const AttentionKind& kind, const CudaRows& y,
-                             const CudaRows& qkv, const float* selected) {
+Result<cuda::AttentionCall> CudaAttention::attention_call(const AttendOp& op,
+                                                          const StepTasks& tasks, const CudaRows& y,
+                                                          const CudaRows& qkv,
+                                                          const float* selected) {
   const AttentionShape& shape = op.shape;
-  const StepTasks& tasks = step_.tasks(kind);
   SUBBYTE_CHECK(partials_.grow(tasks.num_partials * 4 *
                                cuda::attention_partial_floats(shape.kv_heads, shape.value_dim())));
   cuda::AttentionCall call;
@@ -213,9 +222,28 @@ Status CudaAttention::attend(const AttendOp& op, const AttentionKind& kind, cons
   call.merge = tasks.merge;
   call.num_prompt = tasks.num_prompt;
   call.slices = tasks.slices;
+  return call;
+}
+
+Status CudaAttention::attend(const AttendOp& op, const AttentionKind& kind, const CudaRows& y,
+                             const CudaRows& qkv, const float* selected) {
+  const StepTasks& tasks = step_.tasks(kind);
+  SUBBYTE_TRY(const cuda::AttentionCall call, attention_call(op, tasks, y, qkv, selected));
   cuda::run_attention(call, stream_);
   if (tasks.expansion.num_tasks == 0) return {};
   return attend_expanded(op, tasks, call, qkv.rows);
+}
+
+Result<bool> CudaAttention::attend_batch(const RotateOp& rotate, const AttendOp& op,
+                                         const AttentionKind& kind, const CudaRows& y,
+                                         const CudaRows& qkv, const float* cos, const float* sin,
+                                         int64_t turning) {
+  SUBBYTE_TRY(const cuda::AttentionCall attention,
+              attention_call(op, step_.tasks(kind), y, qkv, nullptr));
+  const cuda::RotateCall turned = rotate_call(rotate, qkv, cos, sin, turning);
+  if (!cuda::serves_batch(turned, attention)) return false;
+  cuda::run_batch_attention(turned, attention, step_.gpu().multiprocessors, stream_);
+  return true;
 }
 
 Status CudaAttention::attend_expanded(const AttendOp& op, const StepTasks& tasks,

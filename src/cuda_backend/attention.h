@@ -3,6 +3,7 @@
 
 #include "cuda_backend/linear.h"
 #include "cuda_backend/step.h"
+#include "kernels/cuda/attention/rotate.h"
 #include "kernels/cuda/step/program.h"
 #include "ops/step_plan.h"
 
@@ -45,6 +46,10 @@ class CudaAttention {
               int64_t turning);
   Status attend(const AttendOp& op, const AttentionKind& kind, const CudaRows& y,
                 const CudaRows& qkv, const float* selected);
+  /// Both of single tokens, in one kernel; false: there is none. Code cuda.memory.
+  Result<bool> attend_batch(const RotateOp& rotate, const AttendOp& op, const AttentionKind& kind,
+                            const CudaRows& y, const CudaRows& qkv, const float* cos,
+                            const float* sin, int64_t turning);
   /// SelectOp. Codes: cuda.memory.
   Status select(const SelectOp& op, float* y, const CudaRows& q, const float* weights);
   /// Bytes that are enough for it, of a step of at most so many tokens, where page tables have at
@@ -54,6 +59,11 @@ class CudaAttention {
  private:
   void rotate_latent(const RotateOp& op, const CudaRows& qkv, const float* cos, const float* sin,
                      int64_t turning);
+  cuda::RotateCall rotate_call(const RotateOp& op, const CudaRows& qkv, const float* cos,
+                               const float* sin, int64_t turning) const;
+  Result<cuda::AttentionCall> attention_call(const AttendOp& op, const StepTasks& tasks,
+                                             const CudaRows& y, const CudaRows& qkv,
+                                             const float* selected);
   Status attend_expanded(const AttendOp& op, const StepTasks& tasks,
                          const cuda::AttentionCall& attention, int64_t num_tokens);
   KvLayer cache(const CacheSlot& slot) const;

@@ -246,12 +246,12 @@ void sum_of_ranks_into_norm(Lowering& l, int64_t op) {
 /// Heads of keys, at most, of which each token has counters (StepPrograms::limits).
 constexpr int64_t kMaxTokenKvHeads = 128;
 
-/// As programs have it, without their products.
+/// As programs have it, without their products. The step says whether its tokens are single ones.
 void positions_into_attention(Lowering& l, int64_t op) {
   const auto* const attend = l.plan.as<AttendOp>(op);
   const auto* const rotate = l.plan.as<RotateOp>(op - 1);
   if (attend == nullptr || rotate == nullptr || attend->qkv != rotate->y) return;
-  if (l.tokens == 0 || l.tokens > cuda::kStepTokens || l.reader_of(rotate->y) != op) return;
+  if (l.reader_of(rotate->y) != op) return;
   const AttentionShape& shape = rotate->shape;
   const bool is_usual = rotate->is_usual() && shape.has_keys && shape.values_in_keys == 0 &&
                         shape.cap == 0 && !shape.in_chunks && attend->selected == kNoValue;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "kernels/cuda/attention/attend_batch.h"
 
 namespace subbyte {
 namespace {
@@ -133,6 +134,10 @@ bool has_single_tokens(std::span<const cuda::AttentionPart> parts) {
 
 }  // namespace
 
+bool has_single_tokens(const Batch& batch) {
+  return std::ranges::all_of(batch.parts, [](const Part& part) { return part.tokens.size() == 1; });
+}
+
 Result<std::byte*> StepBuffers::take(int64_t bytes) {
   const auto size = static_cast<int64_t>(round_up(std::max<int64_t>(bytes, 1), kAlignment));
   if (size <= reserve_.size() - reserve_used_) {
@@ -200,7 +205,7 @@ Status CudaStep::begin(const Batch& batch, std::span<const std::byte> choices,
     const bool may_expand = !batch_invariant_ && batch.observer == nullptr;
     cuda::ExpandedParts parts = cuda::expanded_parts(
         group.parts, may_expand ? kind.latents : cuda::ExpandedSizes(), group.pages, gpu_);
-    cuda::AttentionTasks tasks = divide(parts.cached, kind.layers);
+    cuda::AttentionTasks tasks = divide(parts.cached, kind);
     placed.emplace_back(kind, std::move(tasks), std::move(parts), packet).add_to(shape_key_);
   }
   SUBBYTE_TRY(const std::byte* const memory, upload(packet.bytes()));
@@ -219,10 +224,20 @@ Status CudaStep::begin(const Batch& batch, std::span<const std::byte> choices,
 }
 
 cuda::AttentionTasks CudaStep::divide(std::span<const cuda::AttentionPart> parts,
-                                      const cuda::AttentionLayers& layers) const {
-  cuda::AttentionTasks tasks = batch_invariant_ ? cuda::invariant_attention_tasks(parts, layers)
-                                                : cuda::attention_tasks(parts, layers, split_ctas_);
-  if (has_single_tokens(parts)) cuda::round_up_tasks(tasks);
+                                      const AttentionKind& kind) const {
+  const cuda::AttentionLayers& layers = kind.layers;
+  if (batch_invariant_) {
+    cuda::AttentionTasks tasks = cuda::invariant_attention_tasks(parts, layers);
+    if (has_single_tokens(parts)) cuda::round_up_tasks(tasks);
+    return tasks;
+  }
+  if (!has_single_tokens(parts)) return cuda::attention_tasks(parts, layers, split_ctas_);
+  // The kernel of a batch has one CTA of more warps where they are few.
+  const bool are_few = cuda::serves_batch_heads(layers.q_per_kv, kind.head_dim) &&
+                       std::ssize(parts) * layers.kv_heads <= gpu_.multiprocessors;
+  cuda::AttentionTasks tasks =
+      cuda::attention_tasks(parts, layers, are_few ? gpu_.multiprocessors : split_ctas_);
+  cuda::round_up_tasks(tasks);
   return tasks;
 }
 

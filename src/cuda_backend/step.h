@@ -35,6 +35,7 @@ class StepBuffers {
 struct AttentionKind {
   int32_t group = 0;
   cuda::AttentionLayers layers;
+  int64_t head_dim = 0;
   cuda::ExpandedSizes latents = {};  // that may be expanded
 
   bool operator==(const AttentionKind&) const = default;
@@ -64,6 +65,9 @@ struct StepTasks {
 /// Numbers that the launches of a step follow from, besides the operations: in steps with equal
 /// shapes the launches are the same, and so are their arguments, places in memory among them.
 using StepShapeKey = std::vector<int64_t>;
+
+/// Says whether every part of a batch is one token.
+bool has_single_tokens(const Batch& batch);
 
 class CudaStep {
  public:
@@ -137,7 +141,7 @@ class CudaStep {
 
   Result<const std::byte*> upload(std::span<const std::byte> bytes);
   cuda::AttentionTasks divide(std::span<const cuda::AttentionPart> parts,
-                              const cuda::AttentionLayers& layers) const;
+                              const AttentionKind& kind) const;
 
   cuda::Stream stream_;
   bool batch_invariant_;

@@ -38,10 +38,6 @@ const AllGatherOp* head_gather(const StepPlan& plan) {
   return is_of_head ? gather : nullptr;
 }
 
-bool has_single_tokens(const Batch& batch) {
-  return std::ranges::all_of(batch.parts, [](const Part& part) { return part.tokens.size() == 1; });
-}
-
 }  // namespace
 
 const Schedule& CudaCompiledStep::programs(int64_t tokens, bool attends,

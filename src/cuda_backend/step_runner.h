@@ -146,8 +146,10 @@ class CudaStepRunner {
   Status launch(const JoinedExperts& item);
   Status launch(const DeltaNetWithGates& item);
   Status launch(const TokenAttention& item);
-  /// Says whether single tokens of this step may have attention as one kernel.
+  /// Says whether this step is of a few single tokens that may have attention as one kernel, that
+  /// of the kernel of a step; of more of them.
   bool attends_tokens() const;
+  bool attends_batch() const;
   Status show(const Op& op);
 
   /// Launches operations by themselves that others have not taken in after all.

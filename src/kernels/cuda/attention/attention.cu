@@ -1,5 +1,6 @@
 #include "kernels/cuda/attention/attention.h"
 
+#include "kernels/cuda/attention/attend_batch.h"
 #include "kernels/cuda/attention/attention_kernel.cuh"
 #include "kernels/cuda/attention/latent.h"
 
@@ -51,16 +52,24 @@ void launch_merge(const AttentionCall& call, int64_t num_tasks, Stream stream) {
   launch(merge_splits, {grid, kAttentionThreads}, stream, call);
 }
 
-template <class Cache>
-void launch_all(const AttentionCall& call, Stream stream) {
-  launch_for_dim<Cache, false>(call, call.num_prompt, stream);
+/// Split and merge tasks, slice after slice; launch(call, num_tasks) launches split tasks.
+template <class Launch>
+void launch_slices(const AttentionCall& call, Stream stream, const Launch& launch) {
   AttentionCall slice = call;
   for (const auto& [num_split, num_merge] : call.slices) {
-    launch_for_dim<Cache, true>(slice, num_split, stream);
+    launch(slice, num_split);
     launch_merge(slice, num_merge, stream);
     slice.split += num_split;
     slice.merge += num_merge;
   }
+}
+
+template <class Cache>
+void launch_all(const AttentionCall& call, Stream stream) {
+  launch_for_dim<Cache, false>(call, call.num_prompt, stream);
+  launch_slices(call, stream, [stream](const AttentionCall& slice, int64_t num_tasks) {
+    launch_for_dim<Cache, true>(slice, num_tasks, stream);
+  });
 }
 
 template <class Cache, int kMaxDim>
@@ -94,6 +103,13 @@ void run_attention(const AttentionCall& call, Stream stream) {
   } else {
     launch_all<E4m3Cache<gpu::BF16>>(call, stream);
   }
+}
+
+void run_batch_attention(const RotateCall& rotate, const AttentionCall& call, int multiprocessors,
+                         Stream stream) {
+  launch_slices(call, stream, [&](const AttentionCall& slice, int64_t num_tasks) {
+    run_batch_tasks(rotate, slice, num_tasks, multiprocessors, stream);
+  });
 }
 
 }  // namespace subbyte::cuda

@@ -41,10 +41,11 @@ void add_split(AttentionTasks& tasks, const AttentionPart& part, int64_t first_r
   tasks.num_partials = std::max(tasks.num_partials, partial);
 }
 
-/// Keys of a split such that there are at most kMaxSplits, and `least`.
-int64_t keys_of_split(int64_t begin, int64_t end, int64_t least) {
-  const int64_t share = rounded_up_quotient(end - begin, kMaxSplits);
-  return rounded_up_quotient(std::max(least, share), kKeyStep) * kKeyStep;
+/// Keys of equal splits of about `keys` each, at most kMaxSplits of them.
+int64_t keys_of_split(int64_t begin, int64_t end, int64_t keys) {
+  const int64_t all = end - begin;
+  const int64_t count = std::clamp<int64_t>((all + keys / 2) / keys, 1, kMaxSplits);
+  return rounded_up_quotient(rounded_up_quotient(all, count), kKeyStep) * kKeyStep;
 }
 
 bool is_split(const AttentionPart& part, int64_t q_per_kv) {
