@@ -7,6 +7,7 @@
 #include "cuda_backend/weights.h"
 #include "kernels/cuda/attention/attend_batch.h"
 #include "kernels/cuda/attention/latent.h"
+#include "kernels/cuda/attention/paged_hopper.h"
 #include "kernels/cuda/attention/rotate.h"
 #include "kernels/cuda/attention/select.h"
 
@@ -228,7 +229,11 @@ Result<cuda::AttentionCall> CudaAttention::attention_call(const AttendOp& op,
 Status CudaAttention::attend(const AttendOp& op, const AttentionKind& kind, const CudaRows& y,
                              const CudaRows& qkv, const float* selected) {
   const StepTasks& tasks = step_.tasks(kind);
-  SUBBYTE_TRY(const cuda::AttentionCall call, attention_call(op, tasks, y, qkv, selected));
+  SUBBYTE_TRY(cuda::AttentionCall call, attention_call(op, tasks, y, qkv, selected));
+  if (tasks.has_wgmma) {
+    cuda::run_paged_hopper(call, qkv.rows, stream_);
+    call.num_prompt = 0;
+  }
   cuda::run_attention(call, stream_);
   if (tasks.expansion.num_tasks == 0) return {};
   return attend_expanded(op, tasks, call, qkv.rows);

@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "kernels/cuda/attention/attend_batch.h"
+#include "kernels/cuda/attention/paged_hopper.h"
 
 namespace subbyte {
 namespace {
@@ -88,9 +89,10 @@ struct GroupOfBatch {
 
 /// The tasks of a kind of attention, and where they lie in a packet.
 struct PlacedTasks {
-  PlacedTasks(const AttentionKind& of_kind, cuda::AttentionTasks of_step,
+  PlacedTasks(const AttentionKind& of_kind, bool of_wgmma, cuda::AttentionTasks of_step,
               cuda::ExpandedParts of_prompts, Packet& packet)
       : kind(of_kind),
+        has_wgmma(of_wgmma),
         tasks(std::move(of_step)),
         prompts(std::move(of_prompts)),
         expanded(cuda::expanded_tasks(prompts, kind.latents).prompt),
@@ -106,6 +108,7 @@ struct PlacedTasks {
             array_at<cuda::AttentionTask>(memory, split_at),
             array_at<cuda::MergeTask>(memory, merge_at),
             std::ssize(tasks.prompt),
+            has_wgmma,
             std::move(tasks.slices),
             tasks.num_partials,
             {array_at<cuda::AttentionTask>(memory, expanded_at),
@@ -121,6 +124,7 @@ struct PlacedTasks {
   }
 
   AttentionKind kind;
+  bool has_wgmma;
   cuda::AttentionTasks tasks;
   cuda::ExpandedParts prompts;
   std::vector<cuda::AttentionTask> expanded;
@@ -205,8 +209,10 @@ Status CudaStep::begin(const Batch& batch, std::span<const std::byte> choices,
     const bool may_expand = !batch_invariant_ && batch.observer == nullptr;
     cuda::ExpandedParts parts = cuda::expanded_parts(
         group.parts, may_expand ? kind.latents : cuda::ExpandedSizes(), group.pages, gpu_);
-    cuda::AttentionTasks tasks = divide(parts.cached, kind);
-    placed.emplace_back(kind, std::move(tasks), std::move(parts), packet).add_to(shape_key_);
+    const bool by_wgmma = has_wgmma(kind, parts.cached);
+    cuda::AttentionTasks tasks = divide(parts.cached, kind, by_wgmma);
+    placed.emplace_back(kind, by_wgmma, std::move(tasks), std::move(parts), packet)
+        .add_to(shape_key_);
   }
   SUBBYTE_TRY(const std::byte* const memory, upload(packet.bytes()));
   tokens_ = array_at<int32_t>(memory, tokens_at);
@@ -223,9 +229,27 @@ Status CudaStep::begin(const Batch& batch, std::span<const std::byte> choices,
   return {};
 }
 
+/// Tasks of kPagedTokens lose more than they gain where most of their rows are nobody's.
+bool CudaStep::has_wgmma(const AttentionKind& kind,
+                         std::span<const cuda::AttentionPart> parts) const {
+  if (!gpu_.has_wgmma || pool_->type() != element_ ||
+      !cuda::serves_paged_hopper(kind.layers, kind.head_dim, element_)) {
+    return false;
+  }
+  int64_t tokens = 0;
+  int64_t of_tasks = 0;
+  for (const cuda::AttentionPart& part : parts) {
+    if (part.num_tokens == 1) continue;
+    tokens += part.num_tokens;
+    of_tasks += static_cast<int64_t>(round_up(part.num_tokens, cuda::kPagedTokens));
+  }
+  return of_tasks <= 2 * tokens;
+}
+
 cuda::AttentionTasks CudaStep::divide(std::span<const cuda::AttentionPart> parts,
-                                      const AttentionKind& kind) const {
-  const cuda::AttentionLayers& layers = kind.layers;
+                                      const AttentionKind& kind, bool has_wgmma) const {
+  cuda::AttentionLayers layers = kind.layers;
+  if (has_wgmma) layers.prompt_rows = cuda::kPagedTokens * layers.q_per_kv;
   if (batch_invariant_) {
     cuda::AttentionTasks tasks = cuda::invariant_attention_tasks(parts, layers);
     if (has_single_tokens(parts)) cuda::round_up_tasks(tasks);

@@ -57,6 +57,7 @@ struct StepTasks {
   const cuda::AttentionTask* split = nullptr;
   const cuda::MergeTask* merge = nullptr;
   int64_t num_prompt = 0;
+  bool has_wgmma = false;  // prompt tasks are those of kernels/cuda/attention/paged_hopper.h
   std::vector<cuda::AttentionSlice> slices;
   int64_t num_partials = 0;
   StepExpansion expansion = {};
@@ -71,10 +72,11 @@ bool has_single_tokens(const Batch& batch);
 
 class CudaStep {
  public:
-  /// `split_ctas`: see attention_tasks(). `rank` of a group, or 0.
-  CudaStep(cuda::Stream stream, bool batch_invariant, int64_t split_ctas,
+  /// `element`: of activations. `split_ctas`: see attention_tasks(). `rank` of a group, or 0.
+  CudaStep(cuda::Stream stream, Element element, bool batch_invariant, int64_t split_ctas,
            const cuda::ExpansionGpu& gpu, int rank = 0)
       : stream_(stream),
+        element_(element),
         batch_invariant_(batch_invariant),
         split_ctas_(split_ctas),
         gpu_(gpu),
@@ -140,10 +142,12 @@ class CudaStep {
   };
 
   Result<const std::byte*> upload(std::span<const std::byte> bytes);
-  cuda::AttentionTasks divide(std::span<const cuda::AttentionPart> parts,
-                              const AttentionKind& kind) const;
+  bool has_wgmma(const AttentionKind& kind, std::span<const cuda::AttentionPart> parts) const;
+  cuda::AttentionTasks divide(std::span<const cuda::AttentionPart> parts, const AttentionKind& kind,
+                              bool has_wgmma) const;
 
   cuda::Stream stream_;
+  Element element_;
   bool batch_invariant_;
   int64_t split_ctas_;
   cuda::ExpansionGpu gpu_;

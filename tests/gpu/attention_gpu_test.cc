@@ -6,6 +6,9 @@
 #include <algorithm>
 
 #include "attention_problem.h"
+#include "kernels/cuda/attention/paged_hopper.h"
+#include "kernels/cuda/linear.h"
+#include "support/value_of.h"
 
 namespace subbyte::testing {
 namespace {
@@ -14,8 +17,9 @@ namespace {
 std::vector<float> run(const AttentionProblem& problem, const Cache& cache,
                        const std::vector<cuda::AttentionPart>& parts, const std::vector<float>& qkv,
                        const std::vector<float>& sinks) {
-  const cuda::AttentionLayers layers = {problem.heads / problem.kv_heads, problem.kv_heads,
-                                        problem.window};
+  cuda::AttentionLayers layers = {problem.heads / problem.kv_heads, problem.kv_heads,
+                                  problem.window};
+  if (problem.has_wgmma) layers.prompt_rows = cuda::kPagedTokens * layers.q_per_kv;
   const int64_t stride = (problem.heads + 2 * problem.kv_heads) * problem.dim;
   const int64_t tokens = std::ssize(qkv) / stride;
   cuda::AttentionTasks tasks = problem.batch_invariant
@@ -52,6 +56,11 @@ std::vector<float> run(const AttentionProblem& problem, const Cache& cache,
   call.merge = reinterpret_cast<const cuda::MergeTask*>(merge.data());
   call.num_prompt = std::ssize(tasks.prompt);
   call.slices = tasks.slices;
+  if (problem.has_wgmma) {
+    EXPECT_TRUE(cuda::serves_paged_hopper(layers, problem.dim, problem.cache));
+    cuda::run_paged_hopper(call, tokens, nullptr);
+    call.num_prompt = 0;
+  }
   cuda::run_attention(call, nullptr);
   expect_ran();
   partials.read();  // for its canaries
@@ -142,6 +151,24 @@ TEST_P(GpuAttention, windows_and_sinks) {
     expect_attention({2, 2, 128, Element::kF16, GetParam(), window, false, kParts});
   }
   expect_attention({4, 2, 96, Element::kBF16, GetParam(), 0, true, kParts});
+}
+
+/// Of one to three tasks of 128 tokens, beside single tokens, on both sides of borders of pages.
+TEST(GpuPagedAttention, prompts_by_wgmma_agree_with_the_formula) {
+  if (value_of(cuda::query_device(0)).compute_capability != 90) {
+    GTEST_SKIP() << "no Hopper: wgmma";
+  }
+  const std::vector<PartSize> parts = {{33, 0},    {1, 700},   {70, 190},
+                                       {257, 100}, {128, 128}, {5, 0}};
+  for (const Element element : kHalves) {
+    const struct { int64_t heads, kv_heads; } shapes[] = {{4, 1}, {6, 2}, {2, 2}, {24, 1}};
+    for (const auto& [heads, kv_heads] : shapes) {
+      for (const bool has_sinks : {false, true}) {
+        expect_attention(
+            {heads, kv_heads, 128, element, element, 0, has_sinks, parts, false, true});
+      }
+    }
+  }
 }
 
 TEST_P(GpuAttention, more_heads_of_a_group_than_rows_of_a_tile) {

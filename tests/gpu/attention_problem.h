@@ -24,6 +24,7 @@ struct AttentionProblem {
   bool has_sinks = false;
   std::vector<PartSize> parts;
   bool batch_invariant = false;
+  bool has_wgmma = false;
 };
 
 /// Keys and values of the parts, and where they lie in the pages of two layers.

@@ -1,6 +1,6 @@
 #include "kernels/cuda/attention/expanded_hopper.h"
 
-#include "kernels/cuda/attention/expanded_hopper.cuh"
+#include "kernels/cuda/attention/hopper_attention.cuh"
 #include "kernels/cuda/tensor_map.h"
 
 namespace subbyte::cuda {
@@ -29,10 +29,10 @@ bool launch_shape(const AttentionCall& call, int64_t num_tokens, Stream stream) 
   static SharedMemoryLimit limit;
   Maps maps;
   if (!describe<S>(maps, call, num_tokens).ok()) return false;
-  auto* const kernel = hopper::expanded_attention<Number, S>;
+  auto* const kernel = hopper::hopper_attention<Number, hopper::ExpandedSource, S>;
   if (!limit.allow(kernel, S::kBytes)) return false;
   const dim3 grid(static_cast<unsigned>(call.num_prompt), static_cast<unsigned>(call.kv_heads));
-  launch(kernel, {grid, hopper::kHopperThreads, S::kBytes}, stream, call, maps);
+  launch(kernel, {grid, hopper::kHopperThreads, S::kBytes}, stream, call, maps, 1);
   return true;
 }
 

@@ -1,5 +1,15 @@
 #pragma once
-// The kernel of expanded_hopper.h.
+// Attention of prompts by wgmma: over keys and values that were made of latents
+// (expanded_hopper.h), or over those of the cache (paged_hopper.h).
+//
+// A CTA has 128 tokens of a task for one head of queries: two warpgroups of 64 rows multiply, and
+// one thread of a third copies by TMA, in boxes of 64 numbers.
+//
+//   queries   [2][head_dim / 64][64 rows][64]
+//   stages    keys [head_dim / 64][kKeys][64], values [value_dim / 64][kKeys][64]
+//
+// While a warpgroup turns scores into weights, its product of the weights and values before runs,
+// and those of the other warpgroup.
 
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/common/launch.cuh"
@@ -26,12 +36,22 @@ struct Shape {
   static constexpr int kStageBytes = kKeyBytes + kValueBytes;
   static constexpr int kBarriers = 2 * kQueryBytes + kStages * kStageBytes;
   static constexpr int kBytes = kBarriers + 8 * (1 + 4 * kStages) + 1024;  // for alignment
-  // Keys of a stage are those of one page and so of one text, and zeros after it (gather_latents).
+  // Keys of a stage are those of one page and so of one text.
   static_assert(kPagePositions % kKeys == 0);
 };
 
 struct Maps {
   CUtensorMap queries, keys, turned, values;
+};
+
+/// Keys and values of every head, made of latents; zeros after those of a text (gather_latents).
+struct ExpandedSource {
+  static constexpr bool kEndsInZeros = true;
+};
+
+/// Those of the cache, of which `maps.keys` is a map: rows of a head. Whatever follows a text.
+struct PagedSource {
+  static constexpr bool kEndsInZeros = false;
 };
 
 /// Barriers, after everything else in shared memory.
@@ -74,44 +94,81 @@ __device__ inline void copy_chunks(uint32_t to, const CUtensorMap& map, int coun
   }
 }
 
-/// By one thread.
+/// Copies the keys of a stage, or its values, of [key, key + kKeys).
 template <class S>
-__device__ void produce(const AttentionCall& a, const Maps& maps, const AttentionTask& task,
-                        uint32_t shared, const Barriers& barriers) {
-  const int head = static_cast<int>(blockIdx.y);
-  const int first = task.pages_begin * kPagePositions;
-  const int made_chunks = a.expanded.key_dim / kChunk;  // the last ones turn
+struct KeyCopies {
+  const AttentionCall& a;
+  const Maps& maps;
+  const AttentionTask& task;
+  int head;      // of queries
+  int q_per_kv;  // of the cache
+
+  __device__ void keys(ExpandedSource, uint32_t to, int key, uint32_t barrier) const {
+    const int made_chunks = a.expanded.key_dim / kChunk;  // the last ones turn
+    const int row = task.pages_begin * kPagePositions + key;
+    copy_chunks(to, maps.keys, made_chunks, head * a.expanded.key_dim, row, S::kKeys, barrier);
+    copy_chunks(to + made_chunks * S::kKeys * kRowBytes, maps.turned, S::kKeyChunks - made_chunks,
+                0, row, S::kKeys, barrier);
+  }
+  __device__ void values(ExpandedSource, uint32_t to, int key, uint32_t barrier) const {
+    copy_chunks(to, maps.values, S::kValueChunks, head * a.expanded.value_dim,
+                task.pages_begin * kPagePositions + key, S::kKeys, barrier);
+  }
+
+  __device__ void keys(PagedSource, uint32_t to, int key, uint32_t barrier) const {
+    copy_chunks(to, maps.keys, S::kKeyChunks, 0, row_of(key, 0), S::kKeys, barrier);
+  }
+  __device__ void values(PagedSource, uint32_t to, int key, uint32_t barrier) const {
+    copy_chunks(to, maps.keys, S::kValueChunks, 0, row_of(key, 1), S::kKeys, barrier);
+  }
+  __device__ int row_of(int key, int is_value) const {
+    const int64_t page = a.pages[task.pages_begin + key / kPagePositions];
+    const int64_t run = 2 * (head / q_per_kv) + is_value;
+    const int64_t at = page * a.cache.page_bytes + a.cache.layer_begin + run * a.cache.run_bytes;
+    return static_cast<int>(at / (S::kKeyChunks * kRowBytes)) + key % kPagePositions;
+  }
+};
+
+/// By one thread.
+template <class Source, class S>
+__device__ void produce(const KeyCopies<S>& copies, uint32_t shared, const Barriers& barriers) {
+  const AttentionTask& task = copies.task;
   mbarrier_arrive_expect_tx(barriers.queries, 2 * S::kQueryBytes);
   for (int w = 0; w < 2; ++w) {
-    copy_chunks(shared + w * S::kQueryBytes, maps.queries, S::kKeyChunks, head * a.expanded.q_step,
+    copy_chunks(shared + w * S::kQueryBytes, copies.maps.queries, S::kKeyChunks,
+                copies.head * copies.a.q_step(),
                 task.first_token + task.first_row + w * kRowsOfWarpgroup, kRowsOfWarpgroup,
                 barriers.queries);
   }
   Ring ring;
-  for (int key = 0; key < task.end; key += S::kKeys, ring.next()) {
+  for (int key = task.begin; key < task.end; key += S::kKeys, ring.next()) {
     const uint32_t keys = shared + 2 * S::kQueryBytes + ring.stage * S::kStageBytes;
     const uint32_t full_keys = barriers.full_keys(ring.stage);
     mbarrier_wait(barriers.empty_keys(ring.stage), ring.phase ^ 1);
     mbarrier_arrive_expect_tx(full_keys, S::kKeyBytes);
-    copy_chunks(keys, maps.keys, made_chunks, head * a.expanded.key_dim, first + key, S::kKeys,
-                full_keys);
-    copy_chunks(keys + made_chunks * S::kKeys * kRowBytes, maps.turned, S::kKeyChunks - made_chunks,
-                0, first + key, S::kKeys, full_keys);
+    copies.keys(Source(), keys, key, full_keys);
     const uint32_t full_values = barriers.full_values(ring.stage);
     mbarrier_wait(barriers.empty_values(ring.stage), ring.phase ^ 1);
     mbarrier_arrive_expect_tx(full_values, S::kValueBytes);
-    copy_chunks(keys + S::kKeyBytes, maps.values, S::kValueChunks, head * a.expanded.value_dim,
-                first + key, S::kKeys, full_values);
+    copies.values(Source(), keys + S::kKeyBytes, key, full_values);
   }
 }
 
+/// The task of this CTA, whose rows are tokens.
+__device__ inline AttentionTask own_task(const AttentionCall& a, int q_per_kv) {
+  AttentionTask task = a.prompt[blockIdx.x];
+  task.first_row /= q_per_kv;
+  return task;
+}
+
 /// A warpgroup that multiplies: 64 rows.
-template <class Number, class S>
+template <class Number, class Source, class S>
 class Consumer {
  public:
-  __device__ Consumer(const AttentionCall& a, const AttentionTask& task, uint32_t shared,
-                      const Barriers& barriers, int warpgroup)
+  __device__ Consumer(const AttentionCall& a, const AttentionTask& task, int q_per_kv,
+                      uint32_t shared, const Barriers& barriers, int warpgroup)
       : a_(a),
+        q_per_kv_(q_per_kv),
         barriers_(barriers),
         first_row_(warpgroup * kRowsOfWarpgroup +
                    static_cast<int>(threadIdx.x) % kWarpgroup / kLanes * 16),
@@ -120,7 +177,7 @@ class Consumer {
         queries_(wgmma_descriptor(shared + warpgroup * S::kQueryBytes)),
         stages_(shared + 2 * S::kQueryBytes) {}
 
-  __device__ void run(int end) {
+  __device__ void run(int begin, int end) {
     Ring now;
     float scores[S::kKeys / 8][4];
     float shrink[2];
@@ -128,9 +185,9 @@ class Consumer {
     begin_scores(scores, now);
     wgmma_wait<0>();
     finish_scores(scores, now);
-    weigh(scores, 0, shrink);
+    weigh(scores, begin, shrink);
     pack(scores);
-    for (int key = S::kKeys; key < end; key += S::kKeys) {
+    for (int key = begin + S::kKeys; key < end; key += S::kKeys) {
       const Ring before = now;
       now.next();
       begin_scores(scores, now);
@@ -143,11 +200,15 @@ class Consumer {
       partials_.scale_values(shrink);
       pack(scores);
     }
+    const AttentionTask task = own_task(a_, q_per_kv_);  // again: registers
+    if constexpr (!Source::kEndsInZeros) {
+      const int there = task.position + task.num_tokens;
+      clear_values(now, there - (task.end - 1) / S::kKeys * S::kKeys);
+    }
     begin_values(now);
     wgmma_wait<0>();
     finish_values(now);
     partials_.finish();
-    const AttentionTask task = a_.prompt[blockIdx.x];  // again: registers
     const AttentionRow rows[2] = {row(task, 0), row(task, 1)};
     store_rows(a_, partials_, rows);
   }
@@ -172,6 +233,29 @@ class Consumer {
                            keys + chunk * (S::kKeys * kRowBytes >> 4) + step, i > 0);
     }
     wgmma_commit();
+  }
+
+  /// Values after the first `there` of a stage become zero: their weights are, and they may be no
+  /// numbers. Each warpgroup does it, so that none waits for the other.
+  __device__ void clear_values(const Ring& ring, int there) {
+    if (there >= S::kKeys) return;
+    const uint32_t values = stages_ + ring.stage * S::kStageBytes + S::kKeyBytes;
+    mbarrier_wait(barriers_.full_values(ring.stage), ring.phase);
+    constexpr int kUnits = kRowBytes / 16;  // of a row of a chunk
+    for (int i = there * kUnits + static_cast<int>(threadIdx.x) % kWarpgroup; i < S::kKeys * kUnits;
+         i += kWarpgroup) {
+#pragma unroll
+      for (int chunk = 0; chunk < S::kValueChunks; ++chunk) {
+        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(
+                         values + chunk * S::kKeys * kRowBytes + i * 16),
+                     "r"(0)
+                     : "memory");
+      }
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("bar.sync %0, %1;" ::"r"(static_cast<int>(threadIdx.x) / kWarpgroup),
+                 "n"(kWarpgroup)
+                 : "memory");
   }
 
   __device__ void begin_values(const Ring& ring) {
@@ -217,6 +301,7 @@ class Consumer {
   }
 
   const AttentionCall& a_;
+  int q_per_kv_;
   const Barriers& barriers_;
   int first_row_;
   AttentionRow rows_[2];
@@ -227,25 +312,28 @@ class Consumer {
   uint32_t weights_[S::kKeys / 16][4];
 };
 
-template <class Number, class S>
+/// `a` has as many heads of keys as of queries, of which `q_per_kv` are one in the cache.
+template <class Number, class Source, class S>
 __global__ void __launch_bounds__(kHopperThreads, 1)
-    expanded_attention(const __grid_constant__ AttentionCall a, const __grid_constant__ Maps maps) {
+    hopper_attention(const __grid_constant__ AttentionCall a, const __grid_constant__ Maps maps,
+                     int q_per_kv) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // other GPUs have no wgmma, and the host does not choose this
   begin_operation();
   extern __shared__ uint8_t unaligned[];
   const uint32_t shared = (shared_address(unaligned) + 1023) / 1024 * 1024;
   const Barriers barriers = {shared + S::kBarriers};
-  const AttentionTask task = a.prompt[blockIdx.x];
+  const AttentionTask task = own_task(a, q_per_kv);
   if (threadIdx.x == 0) barriers.init();
   __syncthreads();
   if (threadIdx.x < kWarpgroup) {
     setmaxnreg_dec<40>();
-    if (threadIdx.x == 0) produce<S>(a, maps, task, shared, barriers);
+    const KeyCopies<S> copies = {a, maps, task, static_cast<int>(blockIdx.y), q_per_kv};
+    if (threadIdx.x == 0) produce<Source>(copies, shared, barriers);
   } else {
     setmaxnreg_inc<232>();
-    Consumer<Number, S> consumer(a, task, shared, barriers,
-                                 static_cast<int>(threadIdx.x) / kWarpgroup - 1);
-    consumer.run(task.end);
+    Consumer<Number, Source, S> consumer(a, task, q_per_kv, shared, barriers,
+                                         static_cast<int>(threadIdx.x) / kWarpgroup - 1);
+    consumer.run(task.begin, task.end);
   }
 #endif
 }

@@ -1,0 +1,46 @@
+#include "kernels/cuda/attention/paged_hopper.h"
+
+#include <limits>
+
+#include "kernels/cuda/attention/hopper_attention.cuh"
+#include "kernels/cuda/tensor_map.h"
+
+namespace subbyte::cuda {
+namespace {
+
+using Shape = hopper::Shape<2, 2>;
+static_assert(kPagedTokens == 2 * hopper::kRowsOfWarpgroup);
+
+/// The cache is a matrix of as many rows as there may be: a page says which of them are read.
+Status describe(hopper::Maps& maps, const AttentionCall& call, int64_t num_tokens) {
+  const Number number = call.element == Element::kF16 ? Number::kF16 : Number::kBF16;
+  SUBBYTE_CHECK(describe_activations(maps.queries, call.qkv, num_tokens,
+                                     int64_t{call.heads} * call.head_dim, call.qkv_stride,
+                                     hopper::kRowsOfWarpgroup, number));
+  return describe_activations(maps.keys, call.cache.pages, std::numeric_limits<int32_t>::max(),
+                              call.head_dim, call.head_dim, Shape::kKeys, number);
+}
+
+template <class Number>
+void launch_number(const AttentionCall& call, int64_t num_tokens, Stream stream) {
+  static SharedMemoryLimit limit;
+  hopper::Maps maps = {};
+  if (!describe(maps, call, num_tokens).ok()) return;
+  auto* const kernel = hopper::hopper_attention<Number, hopper::PagedSource, Shape>;
+  if (!limit.allow(kernel, Shape::kBytes)) return;
+  AttentionCall apart = call;
+  apart.kv_heads = call.heads;
+  const dim3 grid(static_cast<unsigned>(call.num_prompt), static_cast<unsigned>(call.heads));
+  launch(kernel, {grid, hopper::kHopperThreads, Shape::kBytes}, stream, apart, maps,
+         call.heads / call.kv_heads);
+}
+
+}  // namespace
+
+void run_paged_hopper(const AttentionCall& call, int64_t num_tokens, Stream stream) {
+  if (call.num_prompt == 0) return;
+  if (call.element == Element::kF16) return launch_number<gpu::F16>(call, num_tokens, stream);
+  launch_number<gpu::BF16>(call, num_tokens, stream);
+}
+
+}  // namespace subbyte::cuda
