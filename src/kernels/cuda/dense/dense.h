@@ -6,7 +6,8 @@
 //   gemv          the same for one to eight tokens of what these cannot take, and for more where x
 //                 is f32 or tiles of gemm would be few, as of a router
 //   dense_16bit   mma in 16 bits, exact in both types: weights of 16 bits with aligned rows; on
-//                 Hopper the CTAs of a cluster share the inputs of few tiles of outputs
+//                 Hopper the CTAs of a cluster share the inputs of few tiles of outputs, and
+//                 many tokens have wgmma (dense_hopper.h)
 //   gemm          tiles of 64 outputs by 64 tokens, mma in tf32, which holds f16 and bf16 exactly;
 //                 f32 weights are rounded to it (2^-11)
 //

@@ -12,6 +12,7 @@
 
 #include "kernels/cuda/common/elements.cuh"
 #include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/dense/dense_hopper.h"
 #include "kernels/cuda/dense/token_tiles.h"
 #include "kernels/cuda/linear.h"
 
@@ -402,6 +403,10 @@ bool serves_16bit_dense(const DenseCall& call) {
 }
 
 void run_dense_16bit(const DenseCall& call, Stream stream) {
+  const int multiprocessors = attribute(cudaDevAttrMultiProcessorCount, kMultiprocessors);
+  if (serves_dense_hopper(call, multiprocessors) && has_clusters()) {
+    return run_dense_hopper(call, multiprocessors, stream);
+  }
   launch_for_weights(call, nullptr, stream);
 }
 
