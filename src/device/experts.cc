@@ -81,6 +81,8 @@ cuda::ExpertTiles tiles_of(const Mixture& in, const PackedExperts& gate_up,
   rules.batch_invariant = in.batch_invariant;
   rules.has_large_m =
       gate_up.has_large_m() && down.has_large_m() && (in.up == nullptr || in.up->has_large_m());
+  rules.has_panel =
+      gate_up.has_panel() && down.has_panel() && (in.up == nullptr || in.up->has_panel());
   cuda::ExpertTiles tiles = cuda::expert_tiles(in.tokens, rules);
   // Experts that a caller has chosen may be the same, so that some tiles are empty.
   if (in.chosen != nullptr) tiles.are_all_used = false;

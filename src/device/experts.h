@@ -56,6 +56,7 @@ class PackedExperts {
   const cuda::WeightArguments& arguments() const { return arguments_; }  // the same
   double largest_scale() const { return largest_scale_; }                // of all
   bool has_large_m() const { return cuda::has_large_m(format_, number_, device_); }
+  bool has_panel() const { return cuda::has_panel(format_, device_); }
   bool has_clusters() const { return device_.compute_capability == 90; }
 
   /// How CTAs divide those tiles. Code cuda.kernel.

@@ -42,6 +42,7 @@ const void* kernel_of(const ExpertKernels& set, KernelKind kind) {
   if (kind == KernelKind::kSmallM8) return set.small_m8;
   if (kind == KernelKind::kSmallM16) return set.small_m16;
   if (kind == KernelKind::kSmallM64) return set.small_m64;
+  if (kind == KernelKind::kPanel16) return set.panel16;
   if (kind == KernelKind::kLargeM128) return set.large_m128;
   return kind == KernelKind::kLargeM256 ? set.large_m256 : nullptr;
 }
@@ -100,6 +101,11 @@ Status run_experts(const ExpertPlan& plan, const ExpertsCall& call, Number numbe
   if (is_small_m(plan.kernel)) {
     SmallMPartition partition = plan.small_m;
     a.parts = plan.parts;
+    std::array<void*, 2> arguments = {&a, &partition};
+    return launch_experts(kernel, plan, arguments.data(), stream);
+  }
+  if (plan.kernel == KernelKind::kPanel16) {
+    PanelPartition partition = plan.panel;
     std::array<void*, 2> arguments = {&a, &partition};
     return launch_experts(kernel, plan, arguments.data(), stream);
   }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <span>
 
 #include "kernels/cuda/cost_model.h"
 #include "kernels/cuda/gemv/plan.h"
@@ -18,16 +19,17 @@ struct KernelName {
   int tokens;  // of a CTA
 };
 
-/// By KernelKind.
-constexpr std::array<KernelName, kKernelKinds> kKernels = {{{"gemv", 8},
-                                                            {"small_m8", 8},
-                                                            {"small_m16", 16},
-                                                            {"small_m64", 64},
-                                                            {"large_m16", 16},
-                                                            {"large_m32", 32},
-                                                            {"large_m64", 64},
-                                                            {"large_m128", 128},
-                                                            {"large_m256", 256}}};
+/// By KernelKind, those of single matrices first.
+constexpr std::array<KernelName, kKernelKinds + 1> kKernels = {{{"gemv", 8},
+                                                                {"small_m8", 8},
+                                                                {"small_m16", 16},
+                                                                {"small_m64", 64},
+                                                                {"large_m16", 16},
+                                                                {"large_m32", 32},
+                                                                {"large_m64", 64},
+                                                                {"large_m128", 128},
+                                                                {"large_m256", 256},
+                                                                {"panel16", 16}}};
 
 std::string shape_of(const Problem& problem) {
   const PackedFormat& f = problem.weights;
@@ -38,17 +40,16 @@ std::string shape_of(const Problem& problem) {
 /// Why plan_candidates() has none.
 Error no_plan(const Problem& problem, const Device& device, const PlanOptions& options) {
   const std::string quoted = "linear: " + quote_name(options.kernel);
-  const auto* const found =
-      std::find_if(kKernels.begin(), kKernels.end(),
-                   [&](const KernelName& kernel) { return kernel.name == options.kernel; });
-  if (!options.kernel.empty() && found == kKernels.end()) {
+  const auto kernels = std::span(kKernels).first(kKernelKinds);
+  const auto found = std::ranges::find(kernels, options.kernel, &KernelName::name);
+  if (!options.kernel.empty() && found == kernels.end()) {
     std::string names;
-    for (const KernelName& known : kKernels) names.append(1, ' ').append(known.name);
+    for (const KernelName& known : kernels) names.append(1, ' ').append(known.name);
     return {"cuda.kernel",
             "linear: no kernel " + quote_name(options.kernel) + "; there are" + names};
   }
   const bool needs_wgmma =
-      !options.kernel.empty() && is_large_m(static_cast<KernelKind>(found - kKernels.begin()));
+      !options.kernel.empty() && is_large_m(static_cast<KernelKind>(found - kernels.begin()));
   if (needs_wgmma && device.compute_capability != 90) {
     return {"cuda.kernel", quoted + " needs compute capability 9.0, found " +
                                std::to_string(device.compute_capability / 10) + "." +

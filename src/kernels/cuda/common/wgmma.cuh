@@ -8,7 +8,7 @@ namespace subbyte::cuda {
 
 /// Matrix descriptor of a tile of [tokens][64] numbers, K-major with the 128-byte swizzle in which
 /// TMA writes it. `address` is 1024-byte aligned. The next 16 inputs are 32 bytes further: add 2.
-__device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t address) {
+__device__ __forceinline__ constexpr uint64_t wgmma_descriptor(uint32_t address) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   constexpr uint64_t kStrideOf8Rows = uint64_t{1024 >> 4} << 32;
   return kSwizzle128 | kStrideOf8Rows | uint64_t{1} << 16 | (address >> 4 & 0x3fff);
@@ -40,6 +40,14 @@ __device__ __forceinline__ void wgmma_wait() {
   SUBBYTE_F8(d, i), SUBBYTE_F8(d, i + 8), SUBBYTE_F8(d, i + 16), SUBBYTE_F8(d, i + 24)
 
 // The accumulators are overwritten if `accumulate` is 0.
+#define SUBBYTE_WGMMA_8(TYPE)                                    \
+  asm volatile(                                                  \
+      "{.reg .pred p; setp.ne.b32 p, %9, 0;"                     \
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32." TYPE "." TYPE \
+      " {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, p, 1, 1, 0;}"    \
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])           \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
+
 #define SUBBYTE_WGMMA_16(TYPE)                                                   \
   asm volatile(                                                                  \
       "{.reg .pred p; setp.ne.b32 p, %13, 0;"                                    \
@@ -101,9 +109,13 @@ __device__ __forceinline__ void wgmma_wait() {
 template <class Number, int kTokens>
 __device__ __forceinline__ void wgmma(float (&d)[kTokens / 2], const uint32_t (&a)[4], uint64_t b,
                                       int accumulate) {
-  static_assert(kTokens == 16 || kTokens == 32 || kTokens == 64 || kTokens == 128 ||
+  static_assert(kTokens == 8 || kTokens == 16 || kTokens == 32 || kTokens == 64 || kTokens == 128 ||
                 kTokens == 256);
-  if constexpr (kTokens == 16 && Number::kIsF16) {
+  if constexpr (kTokens == 8 && Number::kIsF16) {
+    SUBBYTE_WGMMA_8("f16");
+  } else if constexpr (kTokens == 8) {
+    SUBBYTE_WGMMA_8("bf16");
+  } else if constexpr (kTokens == 16 && Number::kIsF16) {
     SUBBYTE_WGMMA_16("f16");
   } else if constexpr (kTokens == 16) {
     SUBBYTE_WGMMA_16("bf16");
@@ -137,6 +149,7 @@ __device__ __forceinline__ void wgmma_e4m3(float (&d)[64], const uint32_t (&a)[4
   SUBBYTE_WGMMA_128("32", "e4m3", "");
 }
 
+#undef SUBBYTE_WGMMA_8
 #undef SUBBYTE_WGMMA_16
 #undef SUBBYTE_WGMMA_32
 #undef SUBBYTE_WGMMA_64

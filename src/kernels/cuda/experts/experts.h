@@ -11,15 +11,17 @@
 //   run_add_routes(...)
 
 #include "kernels/cuda/experts/arguments.h"
+#include "kernels/cuda/experts/panel_partition.h"
 #include "kernels/cuda/linear.h"
 
 namespace subbyte::cuda {
 
 /// How many routes there are, and how they are cut into tiles.
 struct ExpertTiles {
-  KernelKind kernel = KernelKind::kSmallM8;  // small_m8 to small_m64, large_m128, large_m256
-  int64_t count = 0;                         // of tiles, at most
-  bool are_all_used = false;                 // whatever the routes are
+  /// small_m8 to small_m64, panel16, large_m128, large_m256.
+  KernelKind kernel = KernelKind::kSmallM8;
+  int64_t count = 0;          // of tiles, at most
+  bool are_all_used = false;  // whatever the routes are
 };
 
 /// Common properties of experts that decide on their kernel.
@@ -28,22 +30,28 @@ struct ExpertRules {
   int64_t top_k = 1;
   bool batch_invariant = false;  // the kernel does not depend on the number of tokens
   bool has_large_m = false;      // see has_large_m()
+  bool has_panel = false;        // see has_panel()
 };
 
 /// Says whether large_m128 and large_m256 can multiply by these weights: on Hopper, where no row is
 /// reordered and all begin at addresses that TMA can copy from.
 bool has_large_m(const PackedFormat& format, Number number, const Device& device);
 
+/// Says whether the panel kernel can multiply by these weights: integers on Hopper whose inputs fit
+/// into shared memory, without an order of inputs, and offsets of two levels alone.
+bool has_panel(const PackedFormat& format, const Device& device);
+
 /// The tiles of `tokens` tokens.
 ExpertTiles expert_tiles(int64_t tokens, const ExpertRules& rules);
 
 /// Says whether that kernel reads x in the order of the experts (run_gather_rows()).
 constexpr bool reads_sorted_rows(const ExpertTiles& tiles) {
-  return tiles.kernel == KernelKind::kLargeM128 || tiles.kernel == KernelKind::kLargeM256;
+  return is_large_m(tiles.kernel);
 }
 
 struct ExpertPlan : Plan {
-  ExpertParts parts = {};  // of small_m
+  ExpertParts parts = {};     // of small_m
+  PanelPartition panel = {};  // of panel16
 };
 
 /// How the CTAs divide experts of that format. In batch-invariant mode that of one tile does not

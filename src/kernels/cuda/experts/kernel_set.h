@@ -9,6 +9,7 @@ struct ExpertKernels {
   const void* small_m64;
   const void* large_m128;
   const void* large_m256;
+  const void* panel16;  // nullptr: these weights have none
 };
 
 }  // namespace subbyte::cuda

@@ -8,6 +8,8 @@
 namespace subbyte::cuda {
 namespace {
 
+/// Tokens up to which panels, whose CTAs take longer to begin, gain nothing.
+constexpr int64_t kTokensOfSmallExperts = 8;
 /// Tokens of an expert, if all have as many, up to which tiles of 8 read few weights twice. They
 /// take two thirds of the instructions of tiles of 16, which bound these.
 constexpr int64_t kTokensOfSmallM8 = 5;
@@ -47,7 +49,61 @@ ExpertPlan with_parts(const Plan& plan, const Planning& planning, const ExpertTi
   return with;
 }
 
+/// Says whether the panel kernel has these weights, whatever room it needs.
+bool has_panels(const PackedFormat& f, const Device& device) {
+  const bool has_batches =
+      f.blocks == 1 || f.tiles_per_block <= 2 || f.tiles_per_block == kPanelBatch;
+  const bool has_offsets = is_offset(f.source.zero) && !in_superblocks(f);
+  return device.compute_capability == 90 && f.decoder == DecoderKind::kIntegers && has_batches &&
+         !has_offsets && f.gather_begin == f.bytes && f.cols % 8 == 0 && f.rows % kStripRows == 0;
+}
+
+/// `shared_bytes`: of the CTA.
+PanelPartition panel_of(const PackedFormat& f, int* shared_bytes) {
+  constexpr int kWarps = kPanelThreads / kLanes;
+  PanelPartition p = {};
+  p.units = static_cast<int32_t>(divide_up(f.strips, kUnitStrips));
+  p.batches = static_cast<int32_t>(divide_up(f.tiles, kPanelBatch));
+  p.one_group = pair_is_one_group(f) ? 1 : 0;
+  if (f.blocks > 1 && f.tiles_per_block < kPanelBatch) {
+    p.pair_blocks = static_cast<int32_t>(2 / f.tiles_per_block);
+  }
+  const int blocks = std::max(1, 2 * p.pair_blocks);  // of a batch
+  const int block = f.groups_per_tile * kStripRows;
+  p.step_blocks = f.blocks == 1 ? 0 : blocks;
+  p.scale_bytes =
+      in_superblocks(f) ? superblock_of(f).bytes() : blocks * block * scale_bytes(f.scale_kind);
+  p.zero_bytes = blocks * block * f.zero_bytes;
+  const int zeros = zeros_beside(f) ? blocks * block * (f.bits == 8 ? 2 : 1) : 0;
+  p.slot_bytes = kPanelBatch * tile_bytes(f.bits) + p.scale_bytes + zeros;
+  const int sums = p.one_group != 0 ? 2 : kPanelBatch * f.groups_per_tile;
+  p.x_sums = p.batches * kPanelBatch * kPanelTokens * kTileCols * 2;
+  p.heads = p.x_sums + p.batches * sums * kPanelTokens * 4;
+  p.rings = p.heads + (kPanelWarpgroups - 1) * kPanelTokens / 2 * 128 * 4;
+  p.scale_values = p.rings + kWarps * panel_depth(f.bits) * p.slot_bytes;
+  p.table = p.scale_values + (scale_bytes(f.scale_kind) == 1 ? kScaleValuesBytes : 0);
+  constexpr int kAlignment = 1024;
+  *shared_bytes = p.table + table_of(f) + kAlignment;
+  return p;
+}
+
+std::optional<ExpertPlan> plan_panel(const PackedFormat& format, const Device& device,
+                                     int64_t tiles) {
+  if (!has_panels(format, device)) return std::nullopt;
+  ExpertPlan plan;
+  plan.kernel = KernelKind::kPanel16;
+  plan.threads = kPanelThreads;
+  plan.panel = panel_of(format, &plan.shared_bytes);
+  plan.ctas = static_cast<int>(std::min<int64_t>(tiles * plan.panel.units, device.multiprocessors));
+  if (plan.shared_bytes > device.shared_bytes) return std::nullopt;
+  return plan;
+}
+
 }  // namespace
+
+bool has_panel(const PackedFormat& format, const Device& device) {
+  return plan_panel(format, without_static_memory(device), 1).has_value();
+}
 
 ExpertTiles expert_tiles(int64_t tokens, const ExpertRules& rules) {
   const int64_t routes = tokens * rules.top_k;
@@ -57,6 +113,8 @@ ExpertTiles expert_tiles(int64_t tokens, const ExpertRules& rules) {
   } else if (rules.has_large_m && routes >= kTokensOfLargeM128 * rules.experts) {
     const bool many = routes >= kTokensOfLargeM256 * rules.experts;
     tiles.kernel = many ? KernelKind::kLargeM256 : KernelKind::kLargeM128;
+  } else if (rules.has_panel && tokens > kTokensOfSmallExperts) {
+    tiles.kernel = KernelKind::kPanel16;
   } else if (tokens > tokens_of(KernelKind::kSmallM8) &&
              routes > kTokensOfSmallM8 * rules.experts) {
     const bool many = routes >= kTokensOfSmallM64 * rules.experts;
@@ -86,7 +144,10 @@ Result<ExpertPlan> plan_experts(const PackedFormat& format, Number number, const
   const Problem problem = {format, number, tokens_of(tiles.kernel)};
   const Planning planning = {problem, available, cost};
   const int64_t count = std::max<int64_t>(tiles.count, 1);
-  if (reads_sorted_rows(tiles)) {
+  if (tiles.kernel == KernelKind::kPanel16) {
+    const auto plan = plan_panel(format, available, count);
+    if (plan) return *plan;
+  } else if (reads_sorted_rows(tiles)) {
     const auto plan = plan_large_m_tiles(planning, tiles.kernel, count);
     if (plan) return ExpertPlan{*plan, {}};
   } else {

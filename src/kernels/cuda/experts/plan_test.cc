@@ -19,12 +19,16 @@ int64_t tiles_of(const std::vector<int64_t>& routes, int64_t of_tile) {
 
 TEST(ExpertTiles, are_enough_for_every_distribution_of_routes) {
   Random random(1);
-  for (const auto& [invariant, has_large_m] :
-       {std::pair(false, false), {true, true}, {false, true}}) {
+  struct Kind {
+    bool invariant, has_large_m, has_panel;
+  };
+  for (const auto& [invariant, has_large_m, has_panel] :
+       {Kind{false, false, false}, {true, true, true}, {false, true, false}, {false, true, true}}) {
     for (const int64_t experts : {1, 4, 32, 256}) {
       for (const int64_t top_k : {int64_t{1}, std::min<int64_t>(4, experts)}) {
         for (const int64_t tokens : {1, 7, 8, 9, 16, 100, 1000, 8192}) {
-          const ExpertTiles tiles = expert_tiles(tokens, {experts, top_k, invariant, has_large_m});
+          const ExpertTiles tiles =
+              expert_tiles(tokens, {experts, top_k, invariant, has_large_m, has_panel});
           const int64_t of_tile = tokens_of(tiles.kernel);
           EXPECT_TRUE(!invariant || tiles.kernel == KernelKind::kSmallM16);
           for (int64_t used = top_k; used <= experts; used += 1 + used / 2) {
@@ -54,6 +58,17 @@ TEST(ExpertTiles, are_of_8_tokens_where_an_expert_has_few) {
   EXPECT_EQ(expert_tiles(64, {32, 4}).kernel, KernelKind::kSmallM16);
   EXPECT_EQ(expert_tiles(8, {1, 1}).kernel, KernelKind::kSmallM8);
   EXPECT_EQ(expert_tiles(64, {128, 8, true}).kernel, KernelKind::kSmallM16);
+}
+
+TEST(ExpertTiles, are_panels_of_16_for_few_tokens_of_each_expert) {
+  for (const int64_t tokens : {9, 64, 383}) {
+    const ExpertTiles tiles = expert_tiles(tokens, {128, 8, false, true, true});
+    EXPECT_EQ(tiles.kernel, KernelKind::kPanel16) << tokens;
+    EXPECT_FALSE(reads_sorted_rows(tiles));
+  }
+  EXPECT_EQ(expert_tiles(8, {128, 8, false, true, true}).kernel, KernelKind::kSmallM8);
+  EXPECT_EQ(expert_tiles(64, {128, 8, true, true, true}).kernel, KernelKind::kSmallM16);
+  EXPECT_EQ(expert_tiles(384, {128, 8, false, true, true}).kernel, KernelKind::kLargeM128);
 }
 
 std::vector<WeightFormat> formats() {
@@ -86,6 +101,56 @@ TEST(ExpertPlans, fit_every_kernel_and_size) {
         }
       }
     }
+  }
+}
+
+constexpr WeightFormat kAwq = {Format::kU4, Format::kF16, Zero::kU8, 128};
+constexpr WeightFormat kQ4K = {Format::kU4, Format::kU6, Zero::kOffsetU6, 32};
+
+TEST(ExpertPanels, are_of_integers_whose_inputs_fit) {
+  using enum Format;
+  const auto has = [](const WeightFormat& format, int64_t rows, int64_t cols) {
+    return has_panel(format_of(format, rows, cols), Device{});
+  };
+  for (const WeightFormat& format : {kAwq,
+                                     kQ4K,
+                                     WeightFormat{kI6, kI8, Zero::kNone, 16},
+                                     {kU8, kF16, Zero::kU16, 32},
+                                     {kU4, kF16, Zero::kU8, 64},
+                                     {kU4, kF16, Zero::kU8, 256},
+                                     {kU4, kF16, Zero::kU8, 0},
+                                     {kU2, kF16, Zero::kU8, 16},
+                                     {kI8, kF32, Zero::kNone, 0}}) {
+    EXPECT_TRUE(has(format, 1536, 2048)) << to_string(format);
+    EXPECT_TRUE(has(format, 96, 160)) << to_string(format);
+    EXPECT_FALSE(has(format, 1536, 8192)) << to_string(format);
+    EXPECT_FALSE(has(format, 100, 2048)) << to_string(format);
+    EXPECT_FALSE(has_panel(format_of(format, 1536, 2048), Device{80, 108, 163 * 1024}));
+  }
+  EXPECT_FALSE(has(kAwq, 1536, 2044));
+  EXPECT_FALSE(has({kU4, kF16, Zero::kU8, 192}, 1536, 2048 * 3 / 2));  // batches end in a group
+  EXPECT_FALSE(has({kU4, kF16, Zero::kF16, 64}, 1536, 2048));
+  EXPECT_FALSE(has({kE2M1, kE8M0, Zero::kNone, 32}, 1536, 2048));
+}
+
+/// What lies in shared memory follows each other, and every multiprocessor has units.
+TEST(ExpertPanels, have_room_for_all_that_they_keep) {
+  for (const WeightFormat& format : {kAwq, kQ4K}) {
+    const PackedFormat packed = format_of(format, 1536, 2048);
+    const ExpertTiles tiles = expert_tiles(64, {128, 8, false, true, true});
+    const ExpertPlan plan = *plan_experts(packed, Number::kF16, tiles, Device{}, false);
+    const PanelPartition& p = plan.panel;
+    EXPECT_EQ(plan.ctas, 132);
+    EXPECT_EQ(p.units * 64, 1536);
+    EXPECT_EQ(p.batches * 256, 2048);
+    EXPECT_EQ(p.x_sums, kPanelTokens * 2048 * 2);
+    EXPECT_EQ(p.heads - p.x_sums, 2048 / (p.one_group != 0 ? 128 : 32) * kPanelTokens * 4);
+    EXPECT_EQ(p.rings - p.heads, 3 * 128 * 8 * 4);
+    EXPECT_EQ(p.scale_values - p.rings, 16 * 3 * p.slot_bytes);
+    EXPECT_GE(plan.shared_bytes, p.table + 1024);
+    const PackedFormat small = format_of(format, 64, 256);
+    const ExpertTiles few = expert_tiles(9, {4, 2, false, true, true});
+    EXPECT_EQ(plan_experts(small, Number::kF16, few, Device{}, false)->ctas, 4);
   }
 }
 
