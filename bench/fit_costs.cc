@@ -163,7 +163,6 @@ std::vector<Constant> constants_of(CostModel& model) {
                                {"exchange_per_token", &cost.exchange_per_token},
                                {"cluster_doubling", &cost.cluster_doubling}};
   for (double& value : cost.k_tile) all.push_back({"k_tile", &value});
-  for (double& value : cost.k_tile_two_ctas) all.push_back({"k_tile_two_ctas", &value});
   return all;
 }
 

@@ -30,8 +30,7 @@ constexpr MeasuredGpu kH200 = {
                         .other_depth = 0.4e-6,
                         .doubling_of_groups = 0.08,
                         .two_levels = 0.1},
-            .large_m = {.k_tile = {0.2482e-6, 0.2548e-6, 0.314e-6, 0.3737e-6, 0.697e-6},
-                        .k_tile_two_ctas = {0.4213e-6, 0.52e-6, 0.6636e-6},
+            .large_m = {.k_tile = {0.1773e-6, 0.2075e-6, 0.256e-6, 0.3737e-6, 0.697e-6},
                         .l2_rate = 8.154e12,
                         .not_hidden = 0.04634,
                         .launch = 0.6568e-6,
@@ -51,7 +50,6 @@ CostModel scaled(const MeasuredGpu& from, const Device& to) {
   CostModel cost = from.cost;
   cost.gemv.input_rate *= faster;
   for (double& seconds : cost.large_m.k_tile) seconds /= faster;
-  for (double& seconds : cost.large_m.k_tile_two_ctas) seconds /= faster;
   cost.large_m.tile_end_per_token /= faster;
   cost.large_m.exchange_per_token /= faster;
   cost.large_m.l2_rate *= faster * to.multiprocessors / from.multiprocessors;

@@ -36,10 +36,9 @@ struct CostModel {
     double two_levels;          // scales of two levels
   };
   struct LargeM {
-    double k_tile[5];           // 64 inputs of an output tile: large_m16 to large_m256
-    double k_tile_two_ctas[3];  // the same where two CTAs are on one multiprocessor: to large_m64
-    double l2_rate;             // what all CTAs read together comes from the L2 cache
-    double not_hidden;          // share of the shorter of products and copies
+    double k_tile[5];   // 64 inputs of an output tile: large_m16 to large_m256
+    double l2_rate;     // what all CTAs read together comes from the L2 cache
+    double not_hidden;  // share of the shorter of products and copies
     double launch;
     double tile_end;            // epilogue of an output tile
     double tile_end_per_token;  // more

@@ -45,9 +45,8 @@ TEST(CudaCostModel, of_a_gpu_like_the_measured_one_is_the_measured_table) {
   Device device = kH200;
   device.compute_capability = 89;
   const CostModel cost = cost_model(device);
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_DOUBLE_EQ(cost.large_m.k_tile_two_ctas[i],
-                     reference_gpu().cost.large_m.k_tile_two_ctas[i]);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_DOUBLE_EQ(cost.large_m.k_tile[i], reference_gpu().cost.large_m.k_tile[i]);
   }
   EXPECT_DOUBLE_EQ(cost.large_m.l2_rate, reference_gpu().cost.large_m.l2_rate);
   EXPECT_DOUBLE_EQ(cost.gemv.input_rate, reference_gpu().cost.gemv.input_rate);

@@ -65,7 +65,7 @@ Error no_plan(const Problem& problem, const Device& device, const PlanOptions& o
                              " KiB of shared memory and 2^31 CTAs"};
 }
 
-/// Tokens up to which large_m16 and large_m32 were not measured: gemv and small_m8 are for them.
+/// Tokens up to which large_m16 to large_m64 were not measured: gemv and small_m8 are for them.
 constexpr int64_t kMostOfGemv = 8;
 
 void add_plans(std::vector<Plan>& plans, const Planning& planning, KernelKind kind) {
@@ -94,8 +94,8 @@ std::vector<Plan> plan_candidates(const Problem& problem, const Device& device,
   const Planning planning = {problem, device, cost};
   const auto is_wanted = [&](KernelKind kind) {
     if (!options.kernel.empty()) return options.kernel == name(kind);
-    const bool is_small = kind == KernelKind::kLargeM16 || kind == KernelKind::kLargeM32;
-    return !is_small || problem.m > kMostOfGemv;
+    const bool is_for_more = is_large_m(kind) && tokens_of(kind) <= 64;
+    return !is_for_more || problem.m > kMostOfGemv;
   };
   std::vector<Plan> plans;
   if (options.batch_invariant) {

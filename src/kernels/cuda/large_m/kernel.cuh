@@ -4,7 +4,8 @@
 // the rows of the product, tokens its columns. Warp-specialized and persistent:
 //
 //   warpgroup 0     producer: one thread copies [kTokens][64] tiles of activations by TMA into a
-//                   ring of kStages, three warps copy packed weights into another (weights.cuh)
+//                   ring of kStages, of a tile or of as many as a batch of weights has, three warps
+//                   copy packed weights into another (weights.cuh)
 //   warpgroups 1, 2 consumers: 64 outputs each, by kTokens tokens
 //
 //             tokens ------>                 two CTAs of a cluster have the same tokens: each
@@ -133,8 +134,15 @@ struct ActivationRing {
   }
 };
 
+/// K tiles of the stage that begins with `tile`.
+template <class Decoder, class Shape>
+__device__ __forceinline__ int tiles_of_stage(int tile, int end) {
+  if constexpr (Shape::kStageTiles == 1) return 1;
+  return tiles_of_batch<Decoder, Shape::kStageTiles>(tile, end);
+}
+
 /// The thread that copies activations.
-template <int kTokens>
+template <class Decoder, int kTokens>
 class ActivationProducer {
  public:
   using Shape = LargeMShape<kTokens>;
@@ -154,13 +162,18 @@ class ActivationProducer {
   __device__ void copy(const LargeMItem& item) {
     const int token = static_cast<int>(item.first_token) + first_;
 #pragma unroll 1
-    for (int tile = item.begin; tile < item.end; ++tile, ring_.next()) {
+    for (int tile = item.begin, tiles = 0; tile < item.end; tile += tiles, ring_.next()) {
+      tiles = tiles_of_stage<Decoder, Shape>(tile, item.end);
       const uint32_t full = full_ + ring_.stage * 8;
       const uint32_t empty = full + Shape::kStages * 8;
+      const uint32_t to = to_ + ring_.stage * Shape::kStageBytes;
       mbarrier_wait(empty, ring_.phase ^ 1);
-      mbarrier_arrive_expect_tx(full, bytes_);
-      tma_load_2d(to_ + ring_.stage * Shape::kTileBytes, x_, tile * kTileCols, token, full, ctas_,
-                  multicast_);
+      mbarrier_arrive_expect_tx(full, tiles * bytes_);
+#pragma unroll 1
+      for (int i = 0; i < tiles; ++i) {
+        tma_load_2d(to + i * Shape::kTileBytes, x_, (tile + i) * kTileCols, token, full, ctas_,
+                    multicast_);
+      }
     }
   }
 
@@ -169,7 +182,7 @@ class ActivationProducer {
   const int first_;  // of the share
   const uint32_t to_;
   const uint32_t full_;
-  const int bytes_;  // of a stage, from all CTAs that share it
+  const int bytes_;  // of a tile, from all CTAs that share it
   const bool multicast_;
   const int ctas_;  // a bit for each that gets the tokens
   ActivationRing<Shape::kStages> ring_;
@@ -212,51 +225,73 @@ class ConsumerWarp {
                                      part * p.multicast + threadIdx.x % kLanes % p.multicast))) {}
 
   /// Multiplies the K tiles of an item. Every warp of the CTAs that share tokens arrives at the
-  /// empty barriers of them all when it has read a tile of activations.
+  /// empty barriers of them all when it has read a stage of activations.
   __device__ void multiply(const LargeMItem& item) {
-    int before = -1;  // stage whose products may still be in flight
+    weights_.begin_item();
+    empty_of_item_ = pinned(empty_);
+    before_ = -1;
+#pragma unroll
+    for (float& sum : accumulators) sum = 0;
     weights_.wait_for_batch();
     weights_.load_batch(item.begin);
+#pragma unroll 1
     for (int tile = item.begin, tiles = 0; tile < item.end; tile += tiles) {
-      tiles = tiles_of_batch<Decoder, Weights::kBatch>(tile, item.end);
+      tiles = tiles_of_batch<Decoder, kBatch>(tile, item.end);
       const int slot = weights_.next_slot();
       weights_.begin_batch();
       weights_.load_tile(0);
+      if (kUnrolls && tiles == kBatch) {
+#pragma unroll
+        for (int i = 0; i + 1 < kBatch; ++i) {
+          multiply_tile(i, false, false, [&] { weights_.load_tile(i + 1); });
+        }
+        multiply_tile(kBatch - 1, true, tile + kBatch < item.end,
+                      [&] { weights_.load_batch(tile + kBatch); });
+      } else {
 #pragma unroll 1
-      for (int i = 0; i + 1 < tiles; ++i) {
-        multiply_tile(i, before, false, [&] { weights_.load_tile(i + 1); });
+        for (int i = 0; i + 1 < tiles; ++i) {
+          multiply_tile(i, false, false, [&] { weights_.load_tile(i + 1); });
+        }
+        multiply_tile(tiles - 1, true, tile + tiles < item.end,
+                      [&] { weights_.load_batch(tile + tiles); });
       }
-      multiply_tile(tiles - 1, before, tile + tiles < item.end,
-                    [&] { weights_.load_batch(tile + tiles); });
       weights_.release(slot);
     }
     wgmma_wait<0>();
-    release(before);
+    release();
   }
 
   /// Accumulator i = 4 (token / 8) + (row >= 8 ? 2 : 0) + token % 2.
   float accumulators[kTokens / 2];
 
  private:
-  /// The producers may fill stage `stage`, if it is one. A lane arrives for each CTA.
-  __device__ void release(int stage) const {
-    if (stage >= 0 && releases_) mbarrier_arrive_cluster(empty_ + stage * 8);
+  static constexpr int kBatch = Weights::kBatch;
+  static constexpr int kStageTiles = Shape::kStageTiles;
+  static_assert(kStageTiles == 1 || kStageTiles == kBatch);
+  /// Tiles of a batch one after the other, where what a tile takes beside its products counts.
+  static constexpr bool kUnrolls = kStageTiles > 1;
+
+  /// The producers may fill the stage before, if there is one. A lane arrives for each CTA.
+  __device__ void release() const {
+    if (before_ >= 0 && releases_) mbarrier_arrive_cluster(empty_of_item_ + before_ * 8);
   }
 
-  /// The products of two steps are in flight while the weights of the next two are decoded, also
-  /// from one tile to the next: `before` is the stage of the last one, or -1.
+  /// Tile `tile` of a batch. The products of two steps are in flight while the weights of the next
+  /// two are decoded, also from one tile to the next. `waits`: for the next batch.
   template <class LoadNext>
-  __device__ __forceinline__ void multiply_tile(int tile, int& before, bool waits,
+  __device__ __forceinline__ void multiply_tile(int tile, bool is_last, bool waits,
                                                 const LoadNext& load_next) {
+    const int in_stage = tile % kStageTiles;
     uint32_t codes[Weights::kWords];
     typename Weights::Group group = weights_.take_tile(codes);
-    const uint64_t b =
-        (wgmma_descriptor(0) >> 32 << 32) | (first_stage_ + ring_.stage * (Shape::kTileBytes >> 4));
+    const uint32_t low = first_stage_ + ring_.stage * (Shape::kStageBytes >> 4) +
+                         in_stage * (Shape::kTileBytes >> 4);
+    const uint64_t b = (wgmma_descriptor(0) >> 32 << 32) | low;
 #pragma unroll
     for (int step = 0; step < kSteps; step += 2) {
       wgmma_wait<1>();  // the products that read the registers of these steps are done
       if (step == 2) {
-        release(before);
+        if (in_stage == 0) release();
         load_next();
       }
 #pragma unroll
@@ -266,24 +301,28 @@ class ConsumerWarp {
         weights_.decode(codes, i, group, a_[i]);
       }
       if (step == 0 && waits) weights_.wait_for_batch();
-      if (step == 0) mbarrier_wait(full_ + ring_.stage * 8, ring_.phase);
+      if (step == 0 && in_stage == 0) mbarrier_wait(full_ + ring_.stage * 8, ring_.phase);
       wgmma_fence();
 #pragma unroll
       for (int i = step; i < step + 2; ++i) {
-        wgmma<Number, kTokens>(accumulators, a_[i], b + 2 * i, i > 0 || before >= 0);
+        wgmma<Number, kTokens>(accumulators, a_[i], b + 2 * i, 1);
       }
       wgmma_commit();
     }
-    before = ring_.stage;
-    ring_.next();
+    if (is_last || in_stage + 1 == kStageTiles) {
+      before_ = ring_.stage;
+      ring_.next();
+    }
   }
 
   Weights weights_;
   const uint32_t first_stage_;  // low half of its descriptor
   const uint32_t full_;         // barriers, each 8 bytes, in this CTA
   const bool releases_;
-  const uint32_t empty_;  // in a CTA that shares tokens, for each lane another
+  const uint32_t empty_;    // in a CTA that shares tokens, for each lane another
+  uint32_t empty_of_item_;  // the same
   ActivationRing<Shape::kStages> ring_;
+  int before_;  // stage whose products may still be in flight, or -1
   uint32_t a_[kSteps][4];
 };
 
@@ -297,7 +336,7 @@ struct ProductsIn16Bits {
   static constexpr int kBatch = weight_batch(Decoder::kBits);
   using Shape = LargeMShape<kTokens>;
   using Maps = CUtensorMap;
-  using Activations = ActivationProducer<kTokens>;
+  using Activations = ActivationProducer<Decoder, kTokens>;
   using Warp = ConsumerWarp<Number, Decoder, kGroups, kTokens>;
 
   /// By all threads.
@@ -395,19 +434,19 @@ __device__ __forceinline__ void run_large_m(const LinearArguments& a, const Larg
 
   // --- the warpgroups part; registers go from the producer to the consumers ---
   if (threadIdx.x < 128) {
-    setmaxnreg_dec<Shape::kCtasPerMultiprocessor == 2 ? 32 : 40>();
+    setmaxnreg_dec<40>();
     produce<Products>(w, p, maps, items, shared_address(shared),
                       shared_address(shared + at.weights), full, ring);
     __syncwarp();
   } else {
-    setmaxnreg_inc<Shape::kCtasPerMultiprocessor == 2 ? 104 : 232>();
+    setmaxnreg_inc<232>();
     consume<Products>(a, p, maps, items, at, shared, table, full, ring);
   }
   if (p.multicast > 1) cluster_sync();  // a CTA must not leave while others write into its memory
 }
 
 template <class Number, class Decoder, int kGroups, int kTokens>
-__global__ void __launch_bounds__(kLargeMThreads, LargeMShape<kTokens>::kCtasPerMultiprocessor)
+__global__ void __launch_bounds__(kLargeMThreads, 1)
     large_m_kernel(const __grid_constant__ LinearArguments a,
                    const __grid_constant__ LargeMPartition p,
                    const __grid_constant__ CUtensorMap x) {

@@ -18,7 +18,6 @@ SUBBYTE_DEVICE constexpr int weight_batch(int bits) {
   return bits > 8 ? 2 : 4;
 }
 /// Such batches in shared memory, of products of 16-bit numbers.
-inline constexpr int kMaxWeightSlots = 4;
 inline constexpr int kLeastWeightSlots = 2;
 
 /// Parts of K, at most: a cluster has at most eight CTAs on any GPU.
@@ -57,11 +56,13 @@ SUBBYTE_DEVICE constexpr int large_m_stream_bytes(int batch, int bits, const Sup
 template <int kTokens>
 struct LargeMShape {
   static constexpr int kTileBytes = kTokens * kTileCols * 2;
-  static constexpr int kCtasPerMultiprocessor = kTokens <= 64 ? 2 : 1;  // wanted
-  static constexpr int kStages = kTokens == 32 ? 6 : kTokens == 64 ? 5 : kTokens == 256 ? 4 : 8;
-  static constexpr int kWeightSlots = kMaxWeightSlots;  // at most
+  /// K tiles of a stage of activations: a batch of weights, or one.
+  static constexpr int kStageTiles = kTokens <= 64 ? 4 : 1;
+  static constexpr int kStageBytes = kStageTiles * kTileBytes;
+  static constexpr int kStages = kTokens == 16 ? 6 : kTokens == 64 ? 3 : kTokens == 128 ? 8 : 4;
+  static constexpr int kWeightSlots = kTokens <= 64 ? 6 : 4;  // at most
   static constexpr int kWeightAlignment = 16;
-  static constexpr int kRingBytes = kStages * kTileBytes;
+  static constexpr int kRingBytes = kStages * kStageBytes;
   /// Tokens of which results are staged at a time, or sums.
   static constexpr int kStagedTokens = kTokens >= 128 ? 64 : kTokens >= 32 ? 32 : 16;
   static constexpr int kStagedSums = kTokens >= 128 ? 32 : 16;
@@ -78,7 +79,6 @@ struct LargeMBlockShape {
   static constexpr int kBatch = 2;  // K tiles of a slot
   static constexpr int kTileBytes = kTokens * kBatch * kTileCols;
   static constexpr int kFactorBytes = kTokens * 4;
-  static constexpr int kCtasPerMultiprocessor = 1;
   static constexpr int kStages = 6;
   static constexpr int kWeightSlots = 6;
   static constexpr int kWeightAlignment = 128;  // a tensor map copies them

@@ -11,25 +11,22 @@ namespace {
 struct Resources {
   int weight_slots;
   int shared_bytes;
-  int ctas;  // of a multiprocessor; 0: it does not fit
+  bool fit;
 };
 
-/// With as many slots as leave room for the CTAs that there should be, or else for one.
+/// With as many slots as there is room for.
 template <class Shape>
 Resources resources_of(const PackedFormat& f, const Device& device, int batch) {
-  constexpr int kReserved = 1024;  // by the system, for each CTA
   const int stream = in_superblocks(f)
                          ? large_m_stream_bytes(batch, f.bits, superblock_of(f))
                          : large_m_stream_bytes(batch, f.bits, f.groups_per_tile,
                                                 scale_bytes(f.scale_kind), f.zero_bytes);
   Resources found = {};
-  for (found.ctas = Shape::kCtasPerMultiprocessor; found.ctas >= 1; --found.ctas) {
-    const int most = (device.shared_bytes + kReserved) / found.ctas - kReserved;
-    for (found.weight_slots = Shape::kWeightSlots; found.weight_slots >= kLeastWeightSlots;
-         --found.weight_slots) {
-      found.shared_bytes = large_m_shared<Shape>(table_of(f), stream, found.weight_slots).bytes;
-      if (found.shared_bytes <= most) return found;
-    }
+  for (found.weight_slots = Shape::kWeightSlots; found.weight_slots >= kLeastWeightSlots;
+       --found.weight_slots) {
+    found.shared_bytes = large_m_shared<Shape>(table_of(f), stream, found.weight_slots).bytes;
+    found.fit = found.shared_bytes <= device.shared_bytes;
+    if (found.fit) break;
   }
   return found;
 }
@@ -52,31 +49,19 @@ Resources resources_of(const PackedFormat& f, const Device& device, KernelKind k
   }
 }
 
-/// Multiprocessors that clusters of `ctas` can have. Larger ones leave some idle, as a GPC has
-/// numbers of them that are not divisible by 4; more where each of their CTAs needs one of its own.
-int64_t usable_multiprocessors(const Device& device, int ctas, const Resources& resources) {
-  const int tenths = ctas <= 2 ? 10 : ctas <= 4 || resources.ctas > 1 ? 9 : 8;
+/// Multiprocessors that clusters of `ctas` can have, a CTA one. Larger ones leave some idle, as a
+/// GPC has numbers of them that are not divisible by 4.
+int64_t usable_multiprocessors(const Device& device, int ctas) {
+  const int tenths = ctas <= 2 ? 10 : ctas <= 4 ? 9 : 8;
   return std::max(device.multiprocessors * tenths / 10 / ctas * ctas, ctas);
 }
 
-/// Clusters that run at the same time.
-int64_t resident_clusters(const Device& device, int ctas, const Resources& resources) {
-  return resources.ctas * usable_multiprocessors(device, ctas, resources) / ctas;
-}
-
-/// Two CTAs of a kernel are on a multiprocessor. Clusters of 4 have theirs side by side even if
-/// there is room elsewhere.
-bool share_multiprocessors(const Device& device, const Plan& plan, const Resources& resources) {
-  return resources.ctas > 1 && (plan.ctas > device.multiprocessors || plan.cluster >= 4);
-}
-
 /// Seconds in which each CTA multiplies 64 inputs.
-double k_tile_seconds(const Planning& planning, const Plan& plan, const Resources& resources) {
+double k_tile_seconds(const Planning& planning, const Plan& plan) {
   const auto& [problem, device, all_costs] = planning;
   const CostModel::LargeM& cost = all_costs.large_m;
   const int kind = static_cast<int>(plan.kernel) - static_cast<int>(KernelKind::kLargeM16);
-  const double compute = share_multiprocessors(device, plan, resources) ? cost.k_tile_two_ctas[kind]
-                                                                        : cost.k_tile[kind];
+  const double compute = cost.k_tile[kind];
   const double weights = kLargeMRows / 16.0 * bytes_of_tile(problem.weights);
   const double activations = plan.large_m.copied_tokens * kTileCols * 2.0;
   const double read = std::max((weights + activations) * plan.ctas / cost.l2_rate,
@@ -84,40 +69,20 @@ double k_tile_seconds(const Planning& planning, const Plan& plan, const Resource
   return std::max(compute, read) + cost.not_hidden * std::min(compute, read);
 }
 
-/// CTAs that a multiprocessor has for split tiles, one after the other or two at a time.
-double split_ctas_of_each(const Device& device, const Plan& plan, const Resources& resources,
-                          int64_t split_tiles) {
-  const int64_t ctas = split_tiles * plan.cluster;
-  const int64_t at_once = usable_multiprocessors(device, plan.cluster, resources);
-  const bool shares = share_multiprocessors(device, plan, resources);
-  if (resources.ctas == 1 || !shares || plan.large_m.full_waves > 0) {
-    const double parts = static_cast<double>(divide_up(ctas, at_once));
-    return shares && plan.cluster >= 4 ? std::max(parts, 2.0) : parts;
-  }
-  const int64_t resident = resident_clusters(device, plan.cluster, resources);
-  const int64_t waves = divide_up(split_tiles, resident);
-  const int64_t last = (split_tiles - (waves - 1) * resident) * plan.cluster;
-  return static_cast<double>(2 * waves -
-                             (waves > 1 && last <= at_once && plan.cluster < 4 ? 1 : 0));
-}
-
 /// Output tiles that a multiprocessor has; a split one counts as the part of it that a CTA has.
-double tiles_of_each(const Device& device, const Plan& plan, const Resources& resources,
-                     int64_t split_tiles) {
+double tiles_of_each(const Device& device, const Plan& plan, int64_t split_tiles) {
   const LargeMPartition& p = plan.large_m;
-  const int64_t at_once = usable_multiprocessors(device, plan.cluster, resources);
-  const double whole =
-      static_cast<double>(divide_up(int64_t{p.full_waves} * plan.cluster, at_once));
-  return whole + split_ctas_of_each(device, plan, resources, split_tiles) / p.splits;
+  const int64_t at_once = usable_multiprocessors(device, plan.cluster);
+  const int64_t whole = divide_up(int64_t{p.full_waves} * plan.cluster, at_once);
+  const int64_t parts = divide_up(split_tiles * plan.cluster, at_once);
+  return static_cast<double>(whole) + static_cast<double>(parts) / p.splits;
 }
 
-double seconds(const Planning& planning, const Plan& plan, const Resources& resources,
-               int64_t split_tiles) {
+double seconds(const Planning& planning, const Plan& plan, int64_t split_tiles) {
   const Device& device = planning.device;
   const CostModel::LargeM& cost = planning.cost.large_m;
   const LargeMPartition& p = plan.large_m;
-  const double tiles = tiles_of_each(device, plan, resources, split_tiles);
-  const double at_once = share_multiprocessors(device, plan, resources) ? 2 : 1;
+  const double tiles = tiles_of_each(device, plan, split_tiles);
   const double waves =
       std::ceil((static_cast<double>(p.full_waves) + static_cast<double>(split_tiles)) *
                 plan.cluster / plan.ctas);
@@ -125,7 +90,7 @@ double seconds(const Planning& planning, const Plan& plan, const Resources& reso
   const double exchange = p.splits > 1 ? cost.exchange + cost.exchange_per_token * tokens : 0;
   return cost.launch + cost.cluster_doubling * std::log2(plan.cluster) +
          tiles * static_cast<double>(planning.problem.weights.tiles) *
-             k_tile_seconds(planning, plan, resources) / at_once +
+             k_tile_seconds(planning, plan) +
          waves * (cost.tile_end + cost.tile_end_per_token * tokens) +
          std::max(1.0, waves - (p.full_waves > 0 ? 1 : 0)) * exchange;
 }
@@ -153,9 +118,7 @@ std::optional<Plan> plan_of(const Planning& planning, KernelKind kind, const Cho
   const Resources resources = resources_of(f, device, kind, in_blocks);
   const int64_t tiles_n = divide_up(f.strips * kStripRows, kLargeMRows);
   const int64_t tiles_m = divide_up(problem.m, tokens_of(kind));
-  if (resources.ctas == 0 || splits > f.tiles || multicast > tiles_n) {
-    return std::nullopt;
-  }
+  if (!resources.fit || splits > f.tiles || multicast > tiles_n) return std::nullopt;
   Plan plan;
   plan.kernel = kind;
   plan.shared_bytes = resources.shared_bytes;
@@ -169,7 +132,7 @@ std::optional<Plan> plan_of(const Planning& planning, KernelKind kind, const Cho
   p.copied_tokens = copied_tokens(kind, tiles_m == 1 ? problem.m : tokens_of(kind), multicast);
   p.k_tiles = parts_of(f.tiles, splits);
   p.weight_slots = resources.weight_slots;
-  const int64_t multiprocessors = usable_multiprocessors(device, plan.cluster, resources);
+  const int64_t multiprocessors = usable_multiprocessors(device, plan.cluster);
   const int64_t tiles = p.tiles_n / multicast * tiles_m;  // of clusters
   if (has_full_waves) {
     const int64_t at_once = multiprocessors / multicast;
@@ -177,13 +140,13 @@ std::optional<Plan> plan_of(const Planning& planning, KernelKind kind, const Cho
     if (p.full_waves == 0 || int64_t{p.full_waves} * splits == tiles) return std::nullopt;
   }
   const int64_t split_tiles = tiles - int64_t{p.full_waves} * splits;
-  const int64_t resident = resident_clusters(device, plan.cluster, resources);
+  const int64_t resident = multiprocessors / plan.cluster;
   // Of large clusters it is not known how many run at once: a second item would wait for the first
   // of one that does not.
   if (plan.cluster > 4 && (has_full_waves || tiles > resident)) return std::nullopt;
   plan.ctas = static_cast<int>(std::min(p.full_waves + split_tiles, resident)) * plan.cluster;
   plan.threads = kLargeMThreads;
-  plan.microseconds = 1e6 * seconds(planning, plan, resources, split_tiles);
+  plan.microseconds = 1e6 * seconds(planning, plan, split_tiles);
   if (!problem.aligned_x || f.gather_begin != f.bytes) {
     plan.workspace_bytes = problem.m * divide_up(f.cols, 8) * 16;
     plan.microseconds += 2;

@@ -95,10 +95,13 @@ __device__ __forceinline__ int tiles_of_batch(int tile, int end) {
   return min(kBatch, end - tile);
 }
 
-/// Of all lanes. The compiler does not know that it is threadIdx.x % kLanes and cannot compute that
-/// again, which takes a while, in a loop.
+/// Of all lanes: a value that stays in a register, as the compiler cannot know that it is the same
+/// and compute it again, which takes a while, in a loop.
+__device__ __forceinline__ uint32_t pinned(uint32_t value) {
+  return __shfl_sync(~0u, value, threadIdx.x % kLanes);
+}
 __device__ __forceinline__ uint32_t lane_in_register() {
-  return __shfl_sync(~0u, threadIdx.x % kLanes, threadIdx.x % kLanes);
+  return pinned(threadIdx.x % kLanes);
 }
 
 /// The mbarriers of the ring of weights, and a position in it.
@@ -197,10 +200,25 @@ class WeightConsumer {
     const StreamSizes size = stream_sizes<Decoder, kGroups>(weights);
     ring_.full = keep_in_register(ring.full);
     ring_.empty = keep_in_register(ring.empty);
-    lane_ = lane_in_register();
     zero_size_ = keep_in_register(size.zero);
-    stream_ = keep_in_register(size.stream);
-    first_ = keep_in_register(shared + warp * size.stream);
+    slot_bytes_ = keep_in_register(8 * size.stream);
+    first_ = shared + warp * size.stream;
+    is_plain_ = size.scale == 2 && weights.scale.shift != 16 && size.zero <= 1 &&
+                weights.zero_kind == ZeroKind::kInteger;
+  }
+
+  /// Before the products of an item: addresses of the lane. They are made for each, as the calls
+  /// between two of them leave few registers.
+  __device__ void begin_item() {
+    lane_ = lane_in_register();
+    codes_at_ = pinned(first_ + lane_ * (kFirst * 4));
+    if constexpr (!HasSuperblocks<Decoder>) {
+      const uint32_t mine = kGroups > 1 ? lane_ % kBatch * (kBlock / 2) : 0;
+      const uint32_t at = (mine + lane_ / 4 * kGroups) * 2;
+      const uint32_t scales = first_ + kBatch * tile_bytes(kWords);
+      scales_at_ = pinned(scales + at * w_.scale.bytes / 4 * 4);
+      zeros_at_ = pinned(scales + kBatch * kBlock * w_.scale.bytes + at * zero_size_ / 4 * 4);
+    }
   }
 
   /// Waits for the batch that the ring is at.
@@ -211,26 +229,32 @@ class WeightConsumer {
   /// Starts the loads of its scales and zero points; it begins with K tile `tile`. Without a
   /// branch, around which ptxas would serialize wgmma (C7513).
   __device__ void load_batch(int tile) {
-    batch_ = first_ + ring_.slot * 8 * stream_;
+    slot_at_ = ring_.slot * slot_bytes_;
     const uint32_t mine = lane_ % kBatch;
     if constexpr (HasSuperblocks<Decoder>) {
       load_two_levels((tile + mine) % kBatch);
     } else {
-      const uint32_t block = kGroups > 1 ? mine
+      // Of several groups each tile has a block, which is in the lane's address.
+      const uint32_t block = kGroups > 1 ? 0
                                          : scale_block_of<Decoder, kGroups>(w_, tile + mine) -
                                                scale_block_of<Decoder, kGroups>(w_, tile);
-      const uint32_t at = (block * (kBlock / 2) + lane_ / 4 * kGroups) * 2;
-      load_scales(at);
-      if constexpr (Decoder::kHasZeros) load_zeros(at);
+      load_scales(slot_at_ + scales_at_ + block * (kBlock * w_.scale.bytes));
+      if constexpr (Decoder::kHasZeros) {
+        load_zeros(slot_at_ + zeros_at_ + block * (kBlock * zero_size_));
+      }
     }
   }
 
   /// Makes numbers of what load_batch() has loaded, once the batch before is not needed any more.
   __device__ void begin_batch() {
-    codes_ = keep_in_register(batch_ + lane_ * (kFirst * 4));
+    codes_ = keep_in_register(slot_at_ + codes_at_);
     if constexpr (HasSuperblocks<Decoder>) {
       prepare_two_levels();
     } else {
+      if (is_plain_) {
+        prepare_plain();
+        return;
+      }
       if (w_.scale.bytes == 2) {
         prepare_scales<2>();
       } else if (w_.scale.bytes == 1) {
@@ -333,15 +357,32 @@ class WeightConsumer {
 
   /// Scales of the batch.
   __device__ uint32_t raw_scales() const {
-    return batch_ + kBatch * tile_bytes(kWords);
+    return first_ + slot_at_ + kBatch * tile_bytes(kWords);
   }
 
-  /// From value `at`, of row lane / 4.
-  __device__ void load_scales(uint32_t at) {
-    const uint32_t from = raw_scales();
+  /// What most matrices have: scales in f16, and zero points of a byte or none in memory.
+  __device__ void prepare_plain() {
+    const float factor = w_.scale_factor;
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
-      const uint32_t word = from + (at + 2 * i) * w_.scale.bytes / 4 * 4;
+      const uint32_t both = loaded_scales_[i].even;
+      scales_[i] = Number::pack_x2(F16::to_float(static_cast<uint16_t>(both)) * factor,
+                                   F16::to_float(static_cast<uint16_t>(both >> 16)) * factor);
+      if constexpr (Decoder::kHasZeros) {
+        const uint32_t constant = w_.zero;
+        TwoCodes zero = two_codes<1>({loaded_zeros_[i], 0}, i);
+        if (zero_size_ == 0) zero = {constant, constant};
+        zeros_[i] = constants_of(zero);
+        offsets_[i] = kNegativeZeros;
+      }
+    }
+  }
+
+  /// Of row lane / 4, from that address on.
+  __device__ void load_scales(uint32_t from) {
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+      const uint32_t word = from + 2 * i * w_.scale.bytes / 4 * 4;
       ld_shared<1>(&loaded_scales_[i].even, word);
       ld_shared<1>(&loaded_scales_[i].odd, word + 4);
     }
@@ -386,11 +427,10 @@ class WeightConsumer {
     }
   }
 
-  __device__ void load_zeros(uint32_t at) {
-    const uint32_t from = raw_scales() + kBatch * kBlock * w_.scale.bytes;
+  __device__ void load_zeros(uint32_t from) {
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
-      ld_shared<1>(&loaded_zeros_[i], from + (at + 2 * i) * zero_size_ / 4 * 4);
+      ld_shared<1>(&loaded_zeros_[i], from + 2 * i * zero_size_ / 4 * 4);
     }
   }
 
@@ -407,9 +447,13 @@ class WeightConsumer {
         offsets_[i] = Number::pack_x2(offset_of(zero.even), offset_of(zero.odd));
         zero = {constant, constant};
       }
-      const ZeroPair constants = Decoder::zeros(zero.even, zero.odd);
-      zeros_[i] = __byte_perm(constants.even, constants.odd, 0x5410);
+      zeros_[i] = constants_of(zero);
     }
+  }
+
+  __device__ static uint32_t constants_of(const TwoCodes& zero) {
+    const ZeroPair constants = Decoder::zeros(zero.even, zero.odd);
+    return __byte_perm(constants.even, constants.odd, 0x5410);
   }
 
   __device__ float offset_of(uint32_t code) const {
@@ -424,9 +468,13 @@ class WeightConsumer {
   WeightRing ring_;
   uint32_t lane_;
   uint32_t zero_size_;  // or of an offset; 0: none in memory
-  uint32_t stream_;     // bytes of a batch of one strip
-  uint32_t first_;      // addresses: of this warp's first batch in slot 0,
-  uint32_t batch_;      // in the slot that is read,
+  uint32_t slot_bytes_;
+  uint32_t first_;      // addresses in slot 0: of this warp's batch,
+  uint32_t codes_at_;   // of the lane's codes,
+  uint32_t scales_at_;  // of its scales
+  uint32_t zeros_at_;   // and zero points;
+  uint32_t slot_at_;    // from there to the slot that is read
+  bool is_plain_;       // prepare_plain()
   uint32_t codes_;      // of this lane's words in that batch
   // What is loaded for the next tile, and for the next batch: words with both neighbours.
   uint32_t next_codes_[kWords];
