@@ -39,8 +39,8 @@ __global__ void __launch_bounds__(kStepCtaThreads, 1)
     step_with_clock(const __grid_constant__ StepProgram p, uint64_t* times) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) uint8_t shared[];
-  run_step_cta<F16, StepKind<Integers<F16, 4>, 1>>(p, shared,
-                                                   WritingClock(times, p.num_operations));
+  run_step_cta<F16, false, StepKind<Integers<F16, 4>, 1>>(p, shared,
+                                                          WritingClock(times, p.num_operations));
 #endif
 }
 

@@ -296,7 +296,7 @@ class RankStep {
 
   Status prepare() {
     SUBBYTE_TRY(program_, layers_.program());
-    SUBBYTE_CHECK(cuda::load_step(layers_.format(), cuda::Number::kF16));
+    SUBBYTE_CHECK(cuda::load_step(layers_.format(), cuda::Number::kF16, false));
     load_step_with_clock();
     times_.emplace(count() * sizeof(uint64_t), true);
     begin_run();

@@ -30,6 +30,9 @@ class CudaDeltaNets {
   Status run(const DeltaNetOp& op, const CudaRows& y, const void* qkvz, const void* ba,
              const cuda::DeltaNetGateProduct& product = {});
 
+  /// The operation without what it reads, gives, and has of states in this step.
+  cuda::DeltaNetCall of_program(const DeltaNetOp& op) const;
+
   /// Memory that steps of up to that size work in.
   int64_t memory_bytes(const DeltaNetShape& shape, const StepSize& size) const;
   /// Code cuda.memory.

@@ -49,8 +49,8 @@ bool joins(const CudaExperts& experts, const CudaWeight& gate_up, const CudaWeig
          is_alike(gate_up, experts.gate_up) && is_alike(down, experts.down);
 }
 
-/// The expert beside a mixture that these experts can take in: nothing else reads what it computes
-/// on its way, its gate is there before them, and only a norm reads the sum.
+}  // namespace
+
 JoinedExpert joined_expert(const Lowering& l, int64_t op, const ExpertsOp& experts) {
   JoinedExpert joined = {.gated = l.reader_of(experts.y)};
   const SigmoidGateOp* const gated = gate_of_sum(l, joined.gated, experts.y);
@@ -67,14 +67,12 @@ JoinedExpert joined_expert(const Lowering& l, int64_t op, const ExpertsOp& exper
   if (!is_beside || experts.experts.storage == nullptr) return {};
   const auto& mixture = *static_cast<const CudaExperts*>(experts.experts.storage.get());
   if (gate_up->gate != mixture.gate ||
-      !joins(mixture, cuda_weight(gate_up->gate_up), cuda_weight(down->weight)) ||
-      norm_of_sum(l, op, gated->y) < 0) {
+      !joins(mixture, cuda_weight(gate_up->gate_up), cuda_weight(down->weight))) {
     return {};
   }
   return joined;
 }
 
-/// The product of one dense matrix that gives `y` of `x`, and that `reader` alone reads; -1: none.
 int64_t dense_product(const Lowering& l, ValueId y, ValueId x, int64_t reader) {
   const int64_t op = l.producers[y];
   const auto* const linear = l.plan.as<LinearOp>(op);
@@ -83,6 +81,58 @@ int64_t dense_product(const Lowering& l, ValueId y, ValueId x, int64_t reader) {
   if (l.plan.value(y).rows != ValueRows::kTokens) return -1;
   return is_one_dense(linear->weight) ? op : -1;
 }
+
+namespace {
+
+/// The same columns, as few ranges as they are.
+std::vector<ColumnsOp::Range> merged(const std::vector<ColumnsOp::Range>& ranges) {
+  std::vector<ColumnsOp::Range> all;
+  for (const ColumnsOp::Range& range : ranges) {
+    const bool continues = !all.empty() && all.back().first + all.back().count == range.first;
+    if (continues) {
+      all.back().count += range.count;
+    } else {
+      all.push_back(range);
+    }
+  }
+  return all;
+}
+
+bool are_equal(const ColumnsOp& columns, const std::vector<ColumnsOp::Range>& expected) {
+  return std::ranges::equal(merged(columns.ranges), merged(expected),
+                            [](const ColumnsOp::Range& a, const ColumnsOp::Range& b) {
+                              return a.first == b.first && a.count == b.count;
+                            });
+}
+
+}  // namespace
+
+GatedHeads gated_heads(const Lowering& l, int64_t op) {
+  const auto* const gates = l.plan.as<ColumnsOp>(op);
+  const auto* const others = l.plan.as<ColumnsOp>(op + 1);
+  const auto* const rotate = l.plan.as<RotateOp>(op + 2);
+  const auto* const attend = l.plan.as<AttendOp>(op + 3);
+  const auto* const gated = l.plan.as<SigmoidGateOp>(op + 4);
+  if (!gates || !others || !rotate || !attend || !gated || gates->x != others->x) return {};
+  const bool follow_each_other = rotate->qkv == others->y && attend->qkv == rotate->y &&
+                                 gated->x == attend->y && gated->gate == gates->y &&
+                                 gated->base == kNoValue;
+  if (!follow_each_other || l.readers[gates->x].size() != 2) return {};
+  for (const ValueId id : {gates->y, others->y, rotate->y, attend->y}) {
+    if (l.reader_of(id) < 0) return {};
+  }
+  const int64_t size = rotate->shape.head_dim;
+  std::vector<ColumnsOp::Range> of_gates, of_others;
+  for (int64_t head = 0; head < rotate->shape.heads; ++head) {
+    of_others.push_back({2 * head * size, size});
+    of_gates.push_back({(2 * head + 1) * size, size});
+  }
+  of_others.push_back({2 * rotate->shape.q_size(), 2 * rotate->shape.kv_size()});
+  if (!are_equal(*gates, of_gates) || !are_equal(*others, of_others)) return {};
+  return {gates->x, gated->y};
+}
+
+namespace {
 
 // ---- the rules
 
@@ -100,6 +150,8 @@ void shared_expert_into_mixture(Lowering& l, int64_t op) {
   if (experts == nullptr || l.tokens == 0 || l.tokens > kMaxJoinedTokens) return;
   const JoinedExpert shared = joined_expert(l, op, *experts);
   if (!shared.is_there()) return;
+  const ValueId sum = l.plan.as<SigmoidGateOp>(shared.gated)->y;
+  if (norm_of_sum(l, op, sum) < 0) return;
   l.experts_at(op).shared = shared;
   l.take_in({shared.gate_up, shared.down, shared.gated});
 }

@@ -36,6 +36,25 @@ struct Lowering {
   std::vector<std::optional<MachineOp>> launches;
 };
 
+/// The expert beside a mixture that these experts can take in: nothing else reads what it computes
+/// on its way, and its gate is there before them.
+JoinedExpert joined_expert(const Lowering& lowering, int64_t op, const ExpertsOp& experts);
+
+/// The product of one dense matrix that gives `y` of `x`, and that `reader` alone reads; -1: none.
+int64_t dense_product(const Lowering& lowering, ValueId y, ValueId x, int64_t reader);
+
+/// Attention whose heads of queries each have a gate next to them: the columns of the gates, of all
+/// else, RotateOp, AttendOp and the gate of the result, one after the other.
+struct GatedHeads {
+  ValueId qkv = kNoValue;  // with the gates; none: that is something else
+  ValueId y = kNoValue;
+
+  bool is_there() const { return qkv != kNoValue; }
+};
+
+/// Those that begin with operation `op`.
+GatedHeads gated_heads(const Lowering& lowering, int64_t op);
+
 /// Looks whether operation `op` begins its pattern, and joins what does.
 using LoweringRule = void (*)(Lowering& lowering, int64_t op);
 

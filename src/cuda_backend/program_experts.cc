@@ -27,41 +27,76 @@ bool is_served(const CudaExperts& experts, const Router& router, int multiproces
 }
 
 /// Says whether a norm alone reads a result, or its sum over ranks.
-bool goes_to_norm(const StepPlan& plan, const std::vector<std::vector<int64_t>>& readers,
-                  ValueId y) {
-  if (readers[y].size() != 1) return false;
-  const int64_t reader = readers[y].front();
-  const auto* const sum = plan.as<AllReduceOp>(reader);
-  return sum != nullptr ? goes_to_norm(plan, readers, sum->y)
-                        : plan.as<AddNormOp>(reader) != nullptr;
+bool goes_to_norm(const Lowering& l, ValueId y) {
+  const int64_t reader = l.reader_of(y);
+  const auto* const sum = l.plan.as<AllReduceOp>(reader);
+  return sum != nullptr ? goes_to_norm(l, sum->y) : l.plan.as<AddNormOp>(reader) != nullptr;
 }
 
-ProgramExperts stack(const CudaExpertMatrices& matrices, int64_t op, Order order, int64_t chosen) {
+/// The dense matrix of the gate, where it can be the row after those of the router, or nullptr.
+const CudaMatrix* last_row(const Lowering& l, const LinearOp& router, ValueId gate, int64_t gated) {
+  const int64_t op = dense_product(l, gate, router.x, gated);
+  if (op < 0) return nullptr;
+  const CudaMatrix& rows = cuda_weight(router.weight).parts.front();
+  const CudaMatrix& last = cuda_weight(l.plan.as<LinearOp>(op)->weight).parts.front();
+  const bool is_alike = rows.weights->element() == last.weights->element() &&
+                        rows.bias.size() == 0 && last.bias.size() == 0;
+  return is_alike ? &last : nullptr;
+}
+
+/// Nothing: there is one that has no form in programs.
+std::optional<ProgramSharedExpert> shared_beside(const Lowering& l, const LinearOp& router,
+                                                 int64_t op, const ExpertsOp& experts) {
+  ProgramSharedExpert shared;
+  if (l.plan.as<SigmoidGateOp>(l.reader_of(experts.y)) == nullptr) return shared;
+  shared.ops = joined_expert(l, op, experts);
+  if (!shared.ops.is_there()) return {};
+  const ValueId gate = l.plan.as<SigmoidGateOp>(shared.ops.gated)->gate;
+  if (gate != kNoValue) {
+    shared.gate = last_row(l, router, gate, shared.ops.gated);
+    if (shared.gate == nullptr) return {};
+  }
+  const auto* const gate_up = l.plan.as<GatedLinearOp>(shared.ops.gate_up);
+  shared.gate_up = &cuda_weight(gate_up->gate_up).parts.front();
+  shared.down = &cuda_weight(l.plan.as<LinearOp>(shared.ops.down)->weight).parts.front();
+  return shared;
+}
+
+ProgramExperts stack(const CudaExpertMatrices& matrices, int64_t op, Order order, int64_t chosen,
+                     const CudaMatrix* shared) {
   cuda::ExpertsCall call;
   matrices.weights->set(call);
-  return {.op = op,
-          .matrices = matrices.weights.get(),
-          .stacked = {order, matrices.weights->count(), chosen, call.expert_bytes},
-          .logits = {}};
+  ProgramExperts made;
+  made.op = op;
+  made.matrices = matrices.weights.get();
+  made.stacked = {order, matrices.weights->count(), chosen, call.expert_bytes};
+  if (shared != nullptr) {
+    ++made.stacked.chosen;
+    made.stacked.has_shared = true;
+    made.stacked.shared_at = shared->arguments().codes - made.matrices->arguments().codes;
+  }
+  return made;
 }
 
 }  // namespace
 
-std::optional<ProgramMixture> program_mixture(const StepPlan& plan,
-                                              const std::vector<std::vector<int64_t>>& readers,
-                                              int64_t op, int multiprocessors) {
-  const auto* const linear = plan.as<LinearOp>(op);
-  const auto* const experts = plan.as<ExpertsOp>(op + 1);
-  if (linear == nullptr || experts == nullptr || readers[linear->y].size() != 1) return {};
+std::optional<ProgramMixture> program_mixture(const Lowering& l, int64_t op, int multiprocessors) {
+  const auto* const linear = l.plan.as<LinearOp>(op);
+  const auto* const experts = l.plan.as<ExpertsOp>(op + 1);
+  if (linear == nullptr || experts == nullptr || l.reader_of(linear->y) < 0) return {};
   if (!is_router(*linear, *experts) || experts->experts.storage == nullptr) return {};
-  // A shared expert's products would end the program and be launched.
-  if (!goes_to_norm(plan, readers, experts->y)) return {};
   const auto& packed = *static_cast<const CudaExperts*>(experts->experts.storage.get());
   if (!is_served(packed, experts->router, multiprocessors)) return {};
+  const auto shared = shared_beside(l, *linear, op + 1, *experts);
+  if (!shared) return {};
   ProgramMixture mixture;
+  mixture.shared = *shared;
+  mixture.y = shared->ops.is_there() ? l.plan.as<SigmoidGateOp>(shared->ops.gated)->y : experts->y;
+  if (!goes_to_norm(l, mixture.y)) return {};
   mixture.router = &cuda_weight(linear->weight).parts.front();
-  mixture.gate_up = stack(packed.gate_up, op + 1, Order::kRows, packed.top_k);
-  mixture.down = stack(packed.down, op + 1, Order::kColumns, packed.top_k);
+  mixture.gate_up = stack(packed.gate_up, op + 1, Order::kRows, packed.top_k, shared->gate_up);
+  mixture.gate_up.shared = *shared;
+  mixture.down = stack(packed.down, op + 1, Order::kColumns, packed.top_k, shared->down);
   mixture.activation = activation_of(packed);
   mixture.swiglu = packed.swiglu;
   return mixture;

@@ -2,9 +2,8 @@
 // Mixtures of experts in programs of the kernel of a step: which ones have a form there.
 
 #include <optional>
-#include <vector>
 
-#include "cuda_backend/schedule.h"
+#include "cuda_backend/lowering.h"
 
 namespace subbyte {
 
@@ -12,6 +11,8 @@ namespace subbyte {
 struct ProgramMixture {
   const CudaMatrix* router = nullptr;
   ProgramExperts gate_up, down;
+  ProgramSharedExpert shared;
+  ValueId y = kNoValue;  // the sum
   cuda::Activation activation = cuda::Activation::kNone;
   SwiGLU swiglu;
 };
@@ -19,10 +20,9 @@ struct ProgramMixture {
 /// The mixture whose router operation `op` is, if it has a form in programs on GPUs with so many
 /// multiprocessors: a dense router that reads what the experts read, experts of one packed format a
 /// matrix and no codebook, without biases, whose rows are whole units of the kernel, of which every
-/// multiprocessor has a part, and whose sum, or its sum over ranks, goes to a norm alone.
-/// `readers`: of the plan.
-std::optional<ProgramMixture> program_mixture(const StepPlan& plan,
-                                              const std::vector<std::vector<int64_t>>& readers,
-                                              int64_t op, int multiprocessors);
+/// multiprocessor has a part, beside them at most one that every token goes to, which joins them
+/// (lowering.h), and whose sum, or its sum over ranks, goes to a norm alone.
+std::optional<ProgramMixture> program_mixture(const Lowering& lowering, int64_t op,
+                                              int multiprocessors);
 
 }  // namespace subbyte

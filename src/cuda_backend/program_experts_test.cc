@@ -28,8 +28,11 @@ struct Mixtures {
   WeightFormat format = kAwq;
   std::optional<WeightFormat> down = {};  // the same
   AttentionShape shape = {4, 2, 64, 0.125f, 0};
-  bool has_shared = false;  // an expert that every token goes to, without a gate
-  bool is_of_rank = false;  // one of those that have a part of each expert
+  bool has_shared = false;  // an expert that every token goes to, of the format of the others,
+  bool has_gate = false;    // with a gate
+  Format gate = Format::kBF16;
+  bool joins_shared = true;  // what the kernels of this GPU say
+  bool is_of_rank = false;   // one of those that have a part of each expert
 
   Weight packed(int64_t rows, int64_t cols) const {
     return testing::weight_of({testing::packed(rows, cols, format)});
@@ -52,6 +55,8 @@ struct Mixtures {
         matrices(testing::packed(2 * inner, hidden, format, gpu::RowOrder::kGateAboveUp));
     mixture.down = matrices(testing::packed(hidden, inner, down.value_or(format)));
     mixture.top_k = top_k;
+    mixture.joins_shared = joins_shared;
+    if (has_shared) mixture.swiglu = {};
     return {kExperts, top_k, hidden, inner,
             std::make_shared<const CudaExperts>(std::move(mixture))};
   }
@@ -73,16 +78,16 @@ struct Mixtures {
                            attention);
       delta = record.linear("o", h, packed(hidden, cols));
       h = record.add_norm("after", x, delta, norm);
+      ValueId of_shared = kNoValue;
+      if (has_gate) of_shared = record.exact_linear("gate", h, dense(1, hidden, gate));
       const ValueId logits = record.exact_linear("router", h, dense(kExperts, hidden, router));
       delta = record.experts("experts", h, logits, experts());
+      if (has_shared) delta = beside(record, h, of_shared, delta);
       if (is_of_rank) {
         const ValueId part = delta;
         delta = record.next_value();
         record.append("experts.sum", AllReduceOp{delta, part});
       }
-      if (!has_shared) continue;
-      const ValueId shared = record.linear("shared", h, packed(hidden, hidden));
-      delta = record.sigmoid_gate("sum", shared, kNoValue, delta);
     }
     record.set_prefix("");
     record.logits("head", record.head_norm("norm", x, delta, norm),
@@ -90,10 +95,23 @@ struct Mixtures {
     return std::move(std::move(record).finish()).value();
   }
 
+  ValueId beside(Recorder& record, ValueId h, ValueId of_shared, ValueId sum) const {
+    const Weight gate_up = testing::weight_of(
+        {testing::packed(2 * inner, hidden, format, gpu::RowOrder::kGateAboveUp)});
+    const ValueId both = record.gated_linear("shared gate_up", h, gate_up);
+    const ValueId y = record.linear("shared down", both, packed(hidden, inner));
+    return record.sigmoid_gate("sum", y, of_shared, sum);
+  }
+
   Schedule schedule(int64_t tokens = 1, bool attends = true, int64_t words = 1 << 19) const {
+    return schedule(plan(), tokens, attends, words);
+  }
+  /// Of a plan whose weights are looked at later.
+  Schedule schedule(const StepPlan& of, int64_t tokens = 1, bool attends = true,
+                    int64_t words = 1 << 19) const {
     const ProgramLimits limits = {words, 1 << 20, 32, 8192, hidden};
-    const StepPlan of_plan = plan();
-    return schedule_programs(of_plan, assign_slots(of_plan), tokens, attends, {}, limits);
+    static const cuda::Device device;  // layouts of programs look at it later, too
+    return schedule_programs(of, assign_slots(of), tokens, attends, device, limits);
   }
   bool has_programs() const { return schedule().has_programs(); }
 };
@@ -137,10 +155,50 @@ TEST(ProgramExperts, all_layers_are_launches_where_one_has_no_form) {
   EXPECT_FALSE(Mixtures{.top_k = 2}.has_programs()) << "128 strips for 132 multiprocessors";
   EXPECT_FALSE((Mixtures{.down = kQ6K}.has_programs())) << "two kinds of one level and of two";
   EXPECT_FALSE(Mixtures{.format = kNf4}.has_programs()) << "a codebook";
-  EXPECT_FALSE(Mixtures{.has_shared = true}.has_programs()) << "the sum goes to no norm";
+  EXPECT_FALSE((Mixtures{.has_shared = true, .joins_shared = false}.has_programs()))
+      << "the sum goes to no norm";
+  EXPECT_FALSE(
+      (Mixtures{.has_shared = true, .has_gate = true, .gate = Format::kF32}.has_programs()))
+      << "a gate of another type than the router";
   EXPECT_FALSE((Mixtures{.shape = {2, 1, 256, 0.125f, 0}}.has_programs())) << "long heads";
   EXPECT_FALSE(Mixtures().schedule(2).has_programs());
   EXPECT_FALSE(Mixtures().schedule(1, false).has_programs());
+}
+
+/// It is the last of those that are chosen, and its gate the last row of the router.
+TEST(ProgramExperts, an_expert_that_every_token_goes_to_is_one_of_them) {
+  for (const bool has_gate : {true, false}) {
+    const Mixtures model{.has_shared = true, .has_gate = has_gate};
+    const StepPlan plan = model.plan();
+    const Schedule schedule = model.schedule(plan);
+    const std::string text = to_string(schedule, plan);
+    EXPECT_EQ(text.find("shared"), text.find("shared one")) << text;
+    EXPECT_EQ(text.find("launch 1"), std::string::npos) << text;
+    int num_products = 0;
+    for (const MachineOp& item : schedule.items) {
+      const auto* const program = std::get_if<ScheduledProgram>(&item);
+      if (program == nullptr) continue;
+      for (const auto& op : program->ops) {
+        if (const auto* const router = std::get_if<ProgramRouter>(&op)) {
+          EXPECT_EQ(router->gate != nullptr, has_gate);
+        }
+        const auto* const product = std::get_if<ProgramProduct>(&op);
+        if (product == nullptr || !product->experts) continue;
+        ++num_products;
+        EXPECT_EQ(product->experts->stacked.chosen, model.top_k + 1);
+        const auto weights = program->layout.weights(product->format(), product->arguments(),
+                                                     product->experts->stacked);
+        EXPECT_EQ(weights.shared_number, kExperts);
+      }
+    }
+    EXPECT_EQ(num_products, 4);
+  }
+}
+
+TEST(ProgramExperts, of_a_rank_and_one_that_every_token_goes_to_are_one_sum) {
+  const Mixtures model{.has_shared = true, .has_gate = true, .is_of_rank = true};
+  const Schedule schedule = model.schedule();
+  EXPECT_EQ(schedule.exchanges(), 1) << to_string(schedule, model.plan());
 }
 
 /// As files of GGUF have them: routers in f32, scales of two levels, and some matrices with more

@@ -107,13 +107,23 @@ struct ProgramInput {
   std::optional<cuda::StepTensors::Place> tagged;  // of a write in this program
 };
 
-/// The logits of a router.
+/// The logits of a router, or b and a of a delta net.
 struct ProgramRouter {
   int64_t op = 0;
   const CudaMatrix* matrix = nullptr;
+  const CudaMatrix* gate = nullptr;  // of an expert that every token goes to, the last row; or none
+  int64_t first_cta = 0;
   ProgramInput x;
   const Norm* norm = nullptr;
   std::optional<cuda::StepTensors::Place> result;
+};
+
+/// An expert that every token goes to, as one more of those that are chosen.
+struct ProgramSharedExpert {
+  JoinedExpert ops;
+  const CudaMatrix* gate_up = nullptr;  // nullptr: there is none
+  const CudaMatrix* down = nullptr;
+  const CudaMatrix* gate = nullptr;  // nullptr: its weight is 1
 };
 
 /// The chosen experts of a layer, of which each product has a matrix.
@@ -121,6 +131,7 @@ struct ProgramExperts {
   int64_t op = 0;
   const device::PackedExperts* matrices = nullptr;
   cuda::StackedExperts stacked;
+  ProgramSharedExpert shared;
   std::optional<cuda::StepTensors::Place> logits;  // of gate and up
 };
 
@@ -154,17 +165,27 @@ struct ProgramProduct {
 struct ProgramAttention {
   int64_t rotate = 0;  // operations
   int64_t attend = 0;
+  bool is_gated = false;  // by what lies next to each head of queries
   ProgramInput qkv;
   ValueId y = kNoValue;
   std::optional<cuda::StepTensors::Place> result;
 };
 
+struct ProgramDeltaNet {
+  int64_t op = 0;
+  ProgramInput qkvz, ba;
+  ValueId y = kNoValue;
+  std::optional<cuda::StepTensors::Place> result;
+};
+
 struct ScheduledProgram {
-  std::vector<std::variant<ProgramProduct, ProgramAttention, ProgramRouter>> ops;
+  std::vector<std::variant<ProgramProduct, ProgramAttention, ProgramRouter, ProgramDeltaNet>> ops;
   cuda::StepLayout layout;
   int num_products = 0;
   int64_t kv_heads = 1;       // of its attentions, the most
   int64_t partial_bytes = 0;  // the same
+  int32_t key_group = -1;     // of the cache, of its attentions; -1: there are none;
+  int32_t state_group = -1;   // and of its delta nets
   uint32_t tags = 0;          // that its tensors take
   uint32_t exchanges = 0;     // sums over ranks
 };
@@ -199,9 +220,9 @@ struct ProgramLimits {
 
 /// Programs for `tokens` single tokens, and launches between them. `attends`: the cache has the
 /// type of activations. Without programs where the device has no such kernel, where a product has
-/// too many inputs, where there are layers that keep a state, or where a mixture of experts, or
-/// attention beside one, has no form in a program, or what ranks exchange: then programs are short
-/// and graphs of launches faster. `slots`: of the plan.
+/// too many inputs, or where a layer that keeps a state, a mixture of experts, attention beside one
+/// kind of these, or what ranks exchange has no form in a program: then programs are short and
+/// graphs of launches faster. `slots`: of the plan.
 Schedule schedule_programs(const StepPlan& plan, const ValueSlots& slots, int64_t tokens,
                            bool attends, const cuda::Device& device, const ProgramLimits& limits);
 

@@ -56,13 +56,19 @@ std::string line(const TokenAttention& attention, const StepPlan& plan) {
 }
 
 std::string line(const ProgramRouter& router, const StepPlan& plan) {
-  return "  " + plan.ops[router.op].name + ", normalises %" + std::to_string(router.x.value) + "\n";
+  return "  " + plan.ops[router.op].name + (router.gate != nullptr ? " and a gate" : "") +
+         ", normalises %" + std::to_string(router.x.value) + "\n";
+}
+
+std::string line(const ProgramDeltaNet& net, const StepPlan& plan) {
+  return "  " + plan.ops[net.op].name + (net.result ? "\n" : ", the last of its program\n");
 }
 
 std::string line(const ProgramProduct& product, const StepPlan& plan) {
   std::string text = "  " + plan.ops[product.op].name;
   if (product.experts)
     text += product.experts->stacked.order == Order::kRows ? ", gate and up" : ", down";
+  if (product.experts && product.experts->stacked.has_shared) text += " with a shared one";
   if (product.first > 0) text += " from column " + std::to_string(product.first);
   if (product.norm != nullptr) text += ", normalises %" + std::to_string(product.x.value);
   if (product.exchange > 0) text += ", sums over the ranks";
@@ -71,7 +77,7 @@ std::string line(const ProgramProduct& product, const StepPlan& plan) {
 }
 
 std::string line(const ProgramAttention& attention, const StepPlan& plan) {
-  return "  " + plan.ops[attention.attend].name + "\n";
+  return "  " + plan.ops[attention.attend].name + (attention.is_gated ? ", gated\n" : "\n");
 }
 
 std::string line(const ScheduledProgram& program, const StepPlan& plan) {

@@ -31,8 +31,13 @@ void append(std::vector<std::byte>& to, const std::vector<T>& values) {
 class Binder {
  public:
   Binder(const StepPlan& plan, const ValueSlots& slots, const SlotPointers& pointers,
-         std::byte* words, const CudaAttention& attention)
-      : plan_(plan), slots_(slots), pointers_(pointers), words_(words), attention_(attention) {}
+         std::byte* words, const CudaAttention& attention, const CudaDeltaNets& delta_nets)
+      : plan_(plan),
+        slots_(slots),
+        pointers_(pointers),
+        words_(words),
+        attention_(attention),
+        delta_nets_(delta_nets) {}
 
   cuda::StepOperation bind(const ProgramProduct& p) const {
     cuda::StepOperation operation = {};
@@ -79,8 +84,25 @@ class Binder {
     router.bias = reinterpret_cast<const float*>(r.matrix->bias.data());
     router.element = weights.element();
     router.rows = static_cast<int32_t>(r.matrix->rows());
+    if (r.gate != nullptr) {
+      router.last = r.gate->weights->memory().data();
+      ++router.rows;
+    }
     router.cols = static_cast<int32_t>(r.matrix->cols());
-    router.result = result(r.result, 0, r.matrix->rows());
+    router.first_cta = static_cast<int32_t>(r.first_cta);
+    router.result = result(r.result, 0, router.rows);
+    return operation;
+  }
+
+  cuda::StepOperation bind(const ProgramDeltaNet& d) const {
+    cuda::StepOperation operation = {};
+    operation.kind = cuda::StepOperation::Kind::kDeltaNet;
+    cuda::StepDeltaNet& made = operation.delta_net;
+    made.net = delta_nets_.of_program(*plan_.as<DeltaNetOp>(d.op));
+    made.net.y = at(d.y);
+    made.qkvz = input(d.qkvz, Kind::kNumbers);
+    made.ba = input(d.ba, Kind::kNumbers);
+    made.result = result(d.result, 0, plan_.value(d.y).cols);
     return operation;
   }
 
@@ -92,6 +114,7 @@ class Binder {
     operation.attention = attention_.of_program(rotate, reinterpret_cast<float*>(at(rotate.cos)),
                                                 reinterpret_cast<float*>(at(rotate.sin)),
                                                 2 * plan_.value(rotate.cos).cols);
+    operation.attention.is_gated = a.is_gated ? 1 : 0;
     operation.attention.qkv = input(a.qkv, Kind::kNumbers);
     operation.attention.y = at(a.y);
     operation.attention.sinks = floats_of(attend.sinks);
@@ -124,6 +147,12 @@ class Binder {
     made.gains = gate_up.gains;
     made.up_gains = gate_up.up_gains != nullptr ? gate_up.up_gains : gate_up.gains;
     made.down_gains = down.gains;
+    if (e.shared.gate_up != nullptr) {
+      const cuda::WeightArguments& of_shared = e.shared.gate_up->arguments();
+      made.shared = {0, static_cast<int32_t>(experts), of_shared.gain, of_shared.up_gain};
+      made.shared_down_gain = e.shared.down->arguments().gain;
+      made.has_gate = e.shared.gate != nullptr ? 1 : 0;
+    }
     made.per_strips = cuda::per_of(static_cast<uint32_t>(e.matrices->format().strips));
     return made;
   }
@@ -145,6 +174,7 @@ class Binder {
   const SlotPointers& pointers_;
   std::byte* words_;
   const CudaAttention& attention_;
+  const CudaDeltaNets& delta_nets_;
 };
 
 }  // namespace
@@ -175,9 +205,10 @@ Status StepPrograms::reserve() {
 }
 
 Status StepPrograms::bind(const Schedule& schedule, const StepPlan& plan, const ValueSlots& slots,
-                          const SlotPointers& pointers, const CudaAttention& attention) {
+                          const SlotPointers& pointers, const CudaAttention& attention,
+                          const CudaDeltaNets& delta_nets) {
   SUBBYTE_CHECK(reserve());
-  const Binder binder(plan, slots, pointers, memory_.data() + kCounterBytes, attention);
+  const Binder binder(plan, slots, pointers, memory_.data() + kCounterBytes, attention, delta_nets);
   tables_.clear();
   std::vector<std::byte> bytes;
   for (const auto& item : schedule.items) {
@@ -199,7 +230,7 @@ Status StepPrograms::bind(const Schedule& schedule, const StepPlan& plan, const 
     tables_.push_back({begin, bytes.size()});
     append(bytes, weights);
     SUBBYTE_CHECK(partials_.grow(program->partial_bytes));
-    SUBBYTE_CHECK(cuda::load_step(program->layout.format(), number_));
+    SUBBYTE_CHECK(cuda::load_step(program->layout.format(), number_, program->layout.is_full()));
   }
   if (bytes.size() <= written_.size() &&
       std::memcmp(bytes.data(), written_.data(), bytes.size()) == 0) {
@@ -245,16 +276,18 @@ Status StepPrograms::run(const ScheduledProgram& program, std::size_t index, con
   call.num_products = program.num_products;
   call.m = static_cast<int32_t>(step.num_tokens());
   call.max_splits = program.layout.max_splits(program.kv_heads);
-  if (step.num_groups() > 0) {  // attention of a program is over the only one
-    call.places = step.places(0);
-    call.pages = step.pages(0);
+  if (program.key_group >= 0) {
+    call.places = step.places(program.key_group);
+    call.pages = step.pages(program.key_group);
   }
+  if (program.state_group >= 0) call.state = step.states(program.state_group);
   call.base_tag = base.tag;
   call.partials = reinterpret_cast<float*>(partials_.data());
   call.arrived_splits = reinterpret_cast<uint32_t*>(memory_.data());
   call.peers = peers_;
   SUBBYTE_TRY(call.base_round, begin_rounds(program.exchanges));
   call.shared = program.layout.shared();
+  call.is_full = program.layout.is_full() ? 1 : 0;
   return cuda::run_step(call, program.layout.format(), number_, device_, stream_);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cuda_backend/attention.h"
+#include "cuda_backend/delta_net.h"
 #include "cuda_backend/device_memory.h"
 #include "cuda_backend/schedule.h"
 #include "cuda_backend/step.h"
@@ -39,7 +40,8 @@ class StepPrograms {
   /// there, and brings their kernels there, which may wait for what other ranks run then. Codes: as
   /// reserve(), cuda.kernel.
   Status bind(const Schedule& schedule, const StepPlan& plan, const ValueSlots& slots,
-              const SlotPointers& pointers, const CudaAttention& attention);
+              const SlotPointers& pointers, const CudaAttention& attention,
+              const CudaDeltaNets& delta_nets);
 
   /// The `index`-th program of the schedule. Codes: cuda.memory, cuda.copy, cuda.launch.
   Status run(const ScheduledProgram& program, std::size_t index, const CudaStep& step);

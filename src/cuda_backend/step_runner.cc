@@ -192,11 +192,12 @@ const Schedule& CudaStepRunner::programs_of(const CudaCompiledStep& step,
   return step.programs(std::ssize(batch.parts), attends(step, batch), device_);
 }
 
-/// Whether the kernel of a step has the attention of the plan: over one group of the cache, in the
-/// type of activations.
+/// Whether the kernel of a step has the attention of the plan: over one group of keys, in the type
+/// of activations.
 bool CudaStepRunner::attends(const CudaCompiledStep& step, const Batch& batch) const {
   const Element type = batch.parts.front().sequence->pool().type();
-  return step.plan().cache.groups.size() == 1 && type == element();
+  const auto& groups = step.plan().cache.groups;
+  return std::ranges::count(groups, false, &CacheGroup::is_state) == 1 && type == element();
 }
 
 /// The same places for the same number of rows, so that graphs and programs find them again.
@@ -218,7 +219,7 @@ Status CudaStepRunner::bind_programs(const CudaCompiledStep& step, const Schedul
                  memory_of(pool), memory_epoch(),     pointers_};
   if (bound == bound_) return {};
   bound_ = {};
-  SUBBYTE_CHECK(programs_.bind(schedule, *plan_, *slots_, pointers_, attention_));
+  SUBBYTE_CHECK(programs_.bind(schedule, *plan_, *slots_, pointers_, attention_, delta_nets_));
   bound.epoch = memory_epoch();  // partials may have grown
   bound_ = std::move(bound);
   return {};

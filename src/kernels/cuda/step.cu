@@ -11,7 +11,7 @@
 namespace subbyte::cuda {
 
 #define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups, levels) \
-  const void* name##_step(bool is_f16);
+  const void* name##_step(bool is_f16, bool is_full);
 #include "kernels/cuda/weights.def"
 #undef SUBBYTE_CUDA_WEIGHTS
 
@@ -19,7 +19,7 @@ namespace {
 
 struct StepKernel {
   WeightKind kind;
-  const void* (*kernel)(bool is_f16);
+  const void* (*kernel)(bool is_f16, bool is_full);
 };
 
 constexpr StepKernel kKernels[] = {
@@ -29,10 +29,10 @@ constexpr StepKernel kKernels[] = {
 #undef SUBBYTE_CUDA_WEIGHTS
 };
 
-const void* find_kernel(const PackedFormat& format, Number number) {
+const void* find_kernel(const PackedFormat& format, Number number, bool is_full) {
   for (const StepKernel& kernels : kKernels) {
     if (kernels.kind == kind_of(format)) {
-      return kernels.kernel(number == Number::kF16);
+      return kernels.kernel(number == Number::kF16, is_full);
     }
   }
   return nullptr;
@@ -48,8 +48,8 @@ Error failure(const char* what, cudaError_t error) {
 
 }  // namespace
 
-Status load_step(const PackedFormat& format, Number number) {
-  const void* const kernel = find_kernel(format, number);
+Status load_step(const PackedFormat& format, Number number, bool is_full) {
+  const void* const kernel = find_kernel(format, number, is_full);
   if (kernel == nullptr) return no_kernel();
   cudaFuncAttributes attributes;
   const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
@@ -59,7 +59,7 @@ Status load_step(const PackedFormat& format, Number number) {
 
 Status run_step(const StepProgram& program, const PackedFormat& format, Number number,
                 const Device& device, Stream stream) {
-  const void* const kernel = find_kernel(format, number);
+  const void* const kernel = find_kernel(format, number, program.is_full != 0);
   if (kernel == nullptr) return no_kernel();
   cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                            program.shared.bytes);

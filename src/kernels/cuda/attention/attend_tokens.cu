@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kStepThreads)
   copy_words(shared + p.shared.places, p.places, p.m);
   __syncthreads();
   NoClock clock;
-  StepAttend<Number, NoClock>(p, a, shared, clock).run([] {});
+  StepAttend<Number, false, NoClock>(p, a, shared, clock).run([] {});
 #endif
 }
 

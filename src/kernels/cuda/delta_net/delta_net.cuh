@@ -307,14 +307,7 @@ class StateColumns {
   }
 
   __device__ void load(const float* matrix) {
-    if (is_whole(matrix)) {
-      const float* const first = matrix + first_at();
-#pragma unroll
-      for (int j = 0; j < kKeys; ++j) {
-        s_[j] = *reinterpret_cast<const float2*>(first + offset(j));
-      }
-      return;
-    }
+    if (is_whole(matrix)) return load_whole(matrix);
 #pragma unroll
     for (int j = 0; j < kKeys; ++j) {
       const float* const at = matrix + first_at() + offset(j);
@@ -325,12 +318,7 @@ class StateColumns {
   }
 
   __device__ void store(float* matrix) const {
-    if (is_whole(matrix)) {
-      float* const first = matrix + first_at();
-#pragma unroll
-      for (int j = 0; j < kKeys; ++j) *reinterpret_cast<float2*>(first + offset(j)) = s_[j];
-      return;
-    }
+    if (is_whole(matrix)) return store_whole(matrix);
 #pragma unroll
     for (int j = 0; j < kKeys; ++j) {
       float* const at = matrix + first_at() + offset(j);
@@ -338,6 +326,18 @@ class StateColumns {
       if (col_ < sizes_.value_size) at[0] = s_[j].x;
       if (col_ + 1 < sizes_.value_size) at[1] = s_[j].y;
     }
+  }
+
+  // The same where all keys and columns are there, at an address in 8s.
+  __device__ void load_whole(const float* matrix) {
+    const float* const first = matrix + first_at();
+#pragma unroll
+    for (int j = 0; j < kKeys; ++j) s_[j] = *reinterpret_cast<const float2*>(first + offset(j));
+  }
+  __device__ void store_whole(float* matrix) const {
+    float* const first = matrix + first_at();
+#pragma unroll
+    for (int j = 0; j < kKeys; ++j) *reinterpret_cast<float2*>(first + offset(j)) = s_[j];
   }
 
   /// A token: what the state, changed by it, gives for its query. `q` and `k` are in shared memory,
@@ -450,15 +450,18 @@ __device__ __forceinline__ float result_gate(const DeltaNetCall& a, int64_t row,
   return __fmul_rn(a.norm[i], silu(load_element(a.element, a.qkvz, z)));
 }
 
+/// The place of a value head's result among those of all.
+__device__ __forceinline__ int result_place(const DeltaNetSizes& s, int value_head) {
+  return s.gives_tiles ? value_head % s.values_per_key * s.key_heads + value_head / s.values_per_key
+                       : value_head;
+}
+
 /// A warp: y of a value head of a row. given(i) is what its state gave, gate(i) its result_gate().
 template <class Given, class GateOf>
 __device__ __forceinline__ void store_result(const DeltaNetCall& a, int64_t row, int value_head,
                                              const Given& given, const GateOf& gate) {
   const DeltaNetSizes& s = a.sizes;
-  const int place =
-      s.gives_tiles ? value_head % s.values_per_key * s.key_heads + value_head / s.values_per_key
-                    : value_head;
-  const int64_t to = row * value_width(s) + int64_t{place} * s.value_size;
+  const int64_t to = row * value_width(s) + int64_t{result_place(s, value_head)} * s.value_size;
   float x[kOfLane];
   float gates[kOfLane];
   float squares = 0;

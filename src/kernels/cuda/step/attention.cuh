@@ -13,22 +13,26 @@
 // of keys 2t, 2t + 1, 2t + 8, 2t + 9. The weights P^T come out of the scores by a transposition in
 // registers (movmatrix).
 //
+// Of heads of more than 128 elements four warps have a run of keys, a quarter of the elements each,
+// of values 4 g .. + 3 and 32 + 4 g .. + 3 of that: each leaves its part of the scores for the
+// others.
+//
 // An item is a token, a head of keys and a split of its keys. Its warps take runs of 16 keys in
 // turns and add their partials in order; the CTA that is the last of a token and head adds the
 // splits in order.
 
+#include <type_traits>
+
 #include "kernels/cuda/common/prologue_epilogue.cuh"
+#include "kernels/cuda/experts/choose.cuh"
+#include "kernels/cuda/step/attention_item.cuh"
 #include "kernels/cuda/step/clock.cuh"
 #include "kernels/cuda/step/exchange.cuh"
-#include "kernels/cuda/step/heads.cuh"
 #include "kernels/cuda/step/key_splits.cuh"
 #include "kernels/cuda/step/merge_parts.cuh"
 #include "kernels/cuda/step/program.h"
 
 namespace subbyte::cuda {
-
-inline constexpr int kKeyBlocks = kStepHeadDim / 32;   // of 32 elements of a key
-inline constexpr int kValueTiles = kStepHeadDim / 16;  // of 16 elements of the values
 
 /// 8 x 8 numbers of 16 bits, transposed.
 __device__ __forceinline__ uint32_t movmatrix(uint32_t value) {
@@ -37,18 +41,19 @@ __device__ __forceinline__ uint32_t movmatrix(uint32_t value) {
   return transposed;
 }
 
-template <class Number, class Clock>
-class StepAttend {
+template <class Number, bool kIsLong, class Clock>
+class StepAttend : StepAttentionItem<Number, kIsLong, Clock> {
+  using Item = StepAttentionItem<Number, kIsLong, Clock>;
+  using Item::a_, Item::p_, Item::clock_, Item::warp_, Item::lane_;
+  using Item::begin_, Item::end_, Item::first_, Item::last_, Item::split_, Item::splits_;
+  using Item::find_item, Item::next_item, Item::first_key_, Item::places_, Item::prepare;
+  using Item::item_, Item::kv_head_, Item::token_;
+  using Item::kPart, Item::kRuns, Item::kRunWarps;
+  using Item::new_key, Item::q_per_kv_, Item::query, Item::query_numbers, Item::query_stride;
+  using Item::part, Item::run_of, Item::run_of_warp;
+
  public:
-  __device__ StepAttend(const StepProgram& p, const StepAttention& a, uint8_t* shared, Clock& clock)
-      : p_(p),
-        a_(a),
-        clock_(clock),
-        places_(reinterpret_cast<const RowPlace*>(shared + p.shared.places)),
-        scratch_(shared + p.shared.x),
-        warp_(static_cast<int>(threadIdx.x) / kLanes),
-        lane_(static_cast<int>(threadIdx.x) % kLanes),
-        q_per_kv_(a.heads / a.kv_heads) {}
+  using Item::Item;
 
   /// All items of this CTA. Calls leave_last() after a barrier and before another one: then all
   /// threads have left the operation before this one.
@@ -63,7 +68,7 @@ class StepAttend {
     bool is_first = true;
 #pragma unroll 1
     do {
-      clear();
+      if constexpr (!kIsLong) clear();
       int key = first_key_;
       fetch(key);  // which depends on no other CTA
       prepare();
@@ -72,11 +77,12 @@ class StepAttend {
       clock_.at(StepPhase::kMultiplies);
       if (is_first) leave_last();
       is_first = false;
+      if constexpr (kIsLong) clear();  // where registers are few before
 #pragma unroll 1
       while (key < end_) {
         if (last_ - key < kRunKeys) take_new_key(key);
         add_run(key);
-        key += kStepWarps * kRunKeys;
+        key += kRuns * kRunKeys;
         if (key < end_) fetch(key);
       }
       if (first_key_ < end_) store_partials();
@@ -91,97 +97,9 @@ class StepAttend {
   }
 
  private:
-  // --- items
-
-  /// The token, head and split of item_, which counts from the first item of token_ on.
-  __device__ bool find_item() {
-    for (; token_ < p_.m; ++token_) {
-      const KeySplits splits(places_[token_].position, a_.window, p_.max_splits, p_.m);
-      const int items = a_.kv_heads * splits.count;
-      if (item_ < items) {
-        split_ = item_ / a_.kv_heads;
-        kv_head_ = item_ - split_ * a_.kv_heads;
-        splits_ = splits.count;
-        first_ = splits.first;
-        last_ = splits.last;
-        begin_ = splits.begin + split_ * splits.keys;
-        end_ = min(begin_ + splits.keys, last_ + 1);
-        first_key_ = begin_ + warp_ * kRunKeys;
-        return true;
-      }
-      item_ -= items;
-    }
-    return false;
-  }
-
-  __device__ void next_item() {
-    item_ += static_cast<int>(gridDim.x);
-    find_item();
-  }
-
-  // --- queries, and the new key and value
-
-  // Scratch: [kStepHeads] queries, the token's own key and value, each of query_stride().
-  __device__ uint16_t* queries() const {
-    return reinterpret_cast<uint16_t*>(scratch_);
-  }
-  __device__ int query_stride() const {
-    return a_.head_dim + 8;
-  }
-  __device__ uint16_t* new_key() const {
-    return queries() + kStepHeads * query_stride();
-  }
-
-  /// A warp for each head of queries; where the item has the token's own key, one for that and one
-  /// for the value.
-  __device__ void prepare() const {
-    static_assert(kStepHeads + 2 <= kStepWarps);
-    const int heads = q_per_kv_ + (split_ == splits_ - 1 ? 2 : 0);
-    if (warp_ < heads) prepare_head(warp_ - q_per_kv_, warp_);
-  }
-
-  /// `other`: 0 the key, 1 the value, which go to the cache, too.
-  __device__ void prepare_head(int other, int query) const {
-    const HeadPairs pairs = {a_.head_dim / 2, a_.turning / 2};
-    const Element element = Number::kIsF16 ? Element::kF16 : Element::kBF16;
-    const int head = other < 0    ? kv_head_ * q_per_kv_ + query
-                     : other == 0 ? a_.heads + kv_head_
-                                  : a_.heads + a_.kv_heads + kv_head_;
-    const float* const norm = other < 0 ? a_.q_norm : a_.k_norm;
-    // What depends on no other CTA, before what does.
-    HeadOfLane weights = {};
-    HeadOfLane angles = {};
-    if (other < 1) {
-      if (norm != nullptr) weights = load_head(Element::kF32, norm, 0, pairs);
-      angles = load_angles(a_.cos, a_.sin, token_, pairs);
-    }
-    HeadOfLane x =
-        wait_for_head<Number>(a_.qkv, token_ * a_.qkv.stride + head * a_.head_dim, pairs);
-    clock_.at(StepPhase::kThere);
-    if (other < 1) {
-      if (norm != nullptr) normalise_head(x, weights, pairs.half, a_.eps);
-      turn(x, angles);
-    }
-    const int place = other < 0 ? query : kStepHeads + other;
-    store_head(element, queries(), place * query_stride(), pairs, x);
-    if (other < 0) return;
-    const auto [position, page, pages] = places_[token_];
-    store_head(element, run_of(page) + other * a_.cache.run_bytes,
-               int64_t{position % kPagePositions} * a_.head_dim, pairs, x);
-  }
-
-  /// Keys of this head in a page; values follow.
-  __device__ std::byte* run_of(int page) const {
-    return a_.cache.pages + page * a_.cache.page_bytes + a_.cache.layer_begin +
-           2 * kv_head_ * a_.cache.run_bytes;
-  }
-
-  /// Of query g; whatever is there for queries that do not exist.
-  __device__ uint4 query(int block) const {
-    const int element = block * 32 + lane_ % 4 * 8;
-    if (element >= a_.head_dim) return {};
-    return *reinterpret_cast<const uint4*>(queries() + lane_ / 4 * query_stride() + element);
-  }
+  static constexpr int kKeyBlocks = kPart / 32;                  // of 32 elements of a key
+  static constexpr int kValueTiles = kPart / 16;                 // of 16 elements of the values
+  using ValueWords = std::conditional_t<kIsLong, uint2, uint4>;  // those of a lane side by side
 
   // --- a run of 16 keys
 
@@ -211,20 +129,22 @@ class StepAttend {
     for (int h = 0; h < 2; ++h) {
       const std::byte* const row = keys + min(key_of_run(h), last_row) * a_.head_dim * 2;
 #pragma unroll
-      for (int b = 0; b < kKeyBlocks; ++b) keys_[b][h] = load(row, element_of_key(b));
+      for (int b = 0; b < kKeyBlocks; ++b) keys_[b][h] = load<uint4>(row, element_of_key(b));
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const std::byte* const row = values + min(value_of_run(i), last_row) * a_.head_dim * 2;
 #pragma unroll
-      for (int h = 0; h < 2; ++h) run_values_[i][h] = load(row, element_of_value(h));
+      for (int h = 0; h < 2; ++h) run_values_[i][h] = load<ValueWords>(row, element_of_value(h));
     }
   }
   __device__ void clear_run() {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int h = 0; h < 2; ++h) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) keys_[i][h] = run_values_[i][h] = {};
+      for (int b = 0; b < kKeyBlocks; ++b) keys_[b][h] = {};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) run_values_[i][h] = {};
     }
   }
   __device__ int key_of_run(int half) const {
@@ -237,17 +157,18 @@ class StepAttend {
   // This lane's first elements. Of those after the end of a head, which come from its begin, keys
   // meet queries that are zero, and the sums of values are never stored.
   __device__ int element_of_key(int block) const {
-    return in_head(block * 32 + lane_ % 4 * 8);
+    return in_head(part() + block * 32 + lane_ % 4 * 8);
   }
   __device__ int element_of_value(int half) const {
-    return in_head(half * 64 + lane_ / 4 * 8);
+    return in_head(part() + half * kPart / 2 + lane_ / 4 * kValueTiles);
   }
   __device__ int in_head(int element) const {
     return element < a_.head_dim ? element : 0;
   }
 
-  static __device__ uint4 load(const std::byte* row, int element) {
-    return __ldcg(reinterpret_cast<const uint4*>(row + element * 2));
+  template <class Words>
+  static __device__ Words load(const std::byte* row, int element) {
+    return __ldcg(reinterpret_cast<const Words*>(row + element * 2));
   }
 
   /// The token's own key and value, which are in shared memory.
@@ -270,6 +191,11 @@ class StepAttend {
     ld_shared_x4_if(is_own, words, from);
     to = {words[0], words[1], words[2], words[3]};
   }
+  static __device__ void take(bool is_own, uint2& to, uint32_t from) {
+    uint32_t words[2];
+    ld_shared<2>(words, from);
+    if (is_own) to = {words[0], words[1]};
+  }
 
   __device__ void add_run(int key) {
     float scores[2][4] = {};  // keys g, g, g + 8, g + 8 by queries 2t, 2t + 1, of two chains
@@ -283,6 +209,7 @@ class StepAttend {
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) scores[0][i] += scores[1][i];
+    if constexpr (kIsLong) add_parts(scores[0]);
     update_softmax(scores[0], key);
     const uint32_t weights[2] = {movmatrix(Number::pack_x2(scores[0][0], scores[0][1])),
                                  movmatrix(Number::pack_x2(scores[0][2], scores[0][3]))};
@@ -299,6 +226,29 @@ class StepAttend {
     }
   }
 
+  /// All warps of the run add what they have of the scores, in the same order.
+  __device__ void add_parts(float (&scores)[4]) const {
+    auto* const parts = reinterpret_cast<float4*>(values_of(run_of_warp())) + lane_;
+    parts[warp_ % kRunWarps * kLanes] = {scores[0], scores[1], scores[2], scores[3]};
+    sync_run();
+    float4 sum = parts[0];
+#pragma unroll
+    for (int i = 1; i < kRunWarps; ++i) {
+      const float4 more = parts[i * kLanes];
+      sum = {sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w};
+    }
+    scores[0] = sum.x, scores[1] = sum.y, scores[2] = sum.z, scores[3] = sum.w;
+    sync_run();  // before they are written again, or values
+  }
+  __device__ void sync_run() const {
+    constexpr int kFirst = 2;  // after those of all threads, and of step_sync()
+    constexpr int kThreads = kRunWarps * kLanes;
+    asm volatile("bar.sync %0, %1;" ::"r"(kFirst + run_of_warp()), "n"(kThreads) : "memory");
+  }
+
+  static __device__ uint32_t word(const uint2& v, int i) {
+    return i == 0 ? v.x : v.y;
+  }
   static __device__ uint32_t word(const uint4& v, int i) {
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
   }
@@ -336,16 +286,16 @@ class StepAttend {
 
   // --- sums over warps and splits
 
-  // Scratch after those: [2][kStepWarps][kStepHeads] largest scores and sums, then
-  // [kStepWarps][q_per_kv][head_dim + 4] values.
+  // Scratch after those: [2][kStepWarps][kStepHeads] largest scores and sums of runs, then
+  // [kRuns][q_per_kv][head_dim + 4] values, where parts of scores lie before.
   __device__ float* ends() const {
     return reinterpret_cast<float*>(new_key() + 2 * query_stride());
   }
   __device__ int value_stride() const {
     return a_.head_dim + 4;
   }
-  __device__ float* values_of(int warp) const {
-    return ends() + 2 * kStepWarps * kStepHeads + warp * q_per_kv_ * value_stride();
+  __device__ float* values_of(int run) const {
+    return ends() + 2 * kStepWarps * kStepHeads + run * q_per_kv_ * value_stride();
   }
 
   /// Leaves the partials of this warp, if it had keys.
@@ -357,15 +307,15 @@ class StepAttend {
         sums_[c] += __shfl_xor_sync(~0u, sums_[c], distance);
       }
       const int query = lane_ % 4 * 2 + c;
-      if (lane_ < 4) {
-        ends()[warp_ * kStepHeads + query] = largest_[c];
-        ends()[(kStepWarps + warp_) * kStepHeads + query] = sums_[c];
+      if (lane_ < 4 && part() == 0) {
+        ends()[run_of_warp() * kStepHeads + query] = largest_[c];
+        ends()[(kStepWarps + run_of_warp()) * kStepHeads + query] = sums_[c];
       }
       if (query >= q_per_kv_) continue;
-      float* const to = values_of(warp_) + query * value_stride();
+      float* const to = values_of(run_of_warp()) + query * value_stride();
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int element = half * 64 + lane_ / 4 * 8;
+        const int element = part() + half * kPart / 2 + lane_ / 4 * kValueTiles;
         if (element >= a_.head_dim) continue;
 #pragma unroll
         for (int i = 0; i < kValueTiles; i += 4) {
@@ -396,10 +346,11 @@ class StepAttend {
   /// A warp for 64 elements of a query, two in a lane.
   template <class Do>
   __device__ __forceinline__ void for_all_queries(const Do& act) const {
-    const int parts = a_.head_dim > 2 * kLanes ? 2 : 1;  // of a query
+    const int shift = kIsLong ? 2 : a_.head_dim > 2 * kLanes ? 1 : 0;
+    const int parts = 1 << shift;  // of a query
 #pragma unroll 1
     for (int i = warp_; i < q_per_kv_ * parts; i += kStepWarps) {
-      const int query = parts == 1 ? i : i / 2;
+      const int query = i >> shift;
       act(query, (i - query * parts) * 2 * kLanes + lane_);
     }
   }
@@ -415,7 +366,7 @@ class StepAttend {
 
   /// Over all warps in their order.
   __device__ MergedParts merge(int query, int first) const {
-    const int warps = min(kStepWarps, (end_ - begin_ + kRunKeys - 1) / kRunKeys);
+    const int warps = min(kRuns, (end_ - begin_ + kRunKeys - 1) / kRunKeys);
     const bool has_warp = lane_ < warps;
     const float own = has_warp ? ends()[lane_ * kStepHeads + query] : -INFINITY;
     const float own_sum = has_warp ? ends()[(kStepWarps + lane_) * kStepHeads + query] : 0;
@@ -458,8 +409,19 @@ class StepAttend {
 
   __device__ void store(int query, int first, const MergedParts& all) const {
     const float factor = softmax_factor(query, all.largest, all.sum);
-    store(query, first, all.values[0] * factor);
-    store(query, first + kLanes, all.values[1] * factor);
+    store(query, first, all.values[0] * factor * gate(query, first));
+    store(query, first + kLanes, all.values[1] * factor * gate(query, first + kLanes));
+  }
+  __device__ float gate(int query, int element) const {
+    if (!kIsLong || a_.is_gated == 0 || element >= a_.head_dim) return 1;
+    const int64_t at = token_ * a_.qkv.stride + a_.head_dim + element +
+                       (kv_head_ * q_per_kv_ + query) * query_numbers();
+    const auto* const word = static_cast<const uint32_t*>(a_.qkv.data) + at;  // tagged
+    uint32_t found;
+    do {
+      found = ld_relaxed(word);
+    } while ((found & kTagMask) != a_.qkv.tag);
+    return sigmoid(untagged(found));
   }
   __device__ void store(int query, int element, float value) const {
     if (element >= a_.head_dim) return;
@@ -468,26 +430,10 @@ class StepAttend {
     store_number<Number>(a_.y, int64_t{token_} * a_.heads * a_.head_dim + at, value);
   }
 
-  const StepProgram& p_;
-  const StepAttention& a_;
-  Clock& clock_;
-  const RowPlace* const places_;
-  uint8_t* const scratch_;
-  const int warp_;
-  const int lane_;
-  const int q_per_kv_;
-  // The item.
-  int item_ = 0;
-  int token_ = 0;
-  int kv_head_ = 0;
-  int split_ = 0, splits_ = 0;
-  int first_ = 0, last_ = 0;  // keys that the token sees
-  int begin_ = 0, end_ = 0;   // keys of the split
-  int first_key_ = 0;         // of this warp
   // Set to zero, or the compiler keeps registers for them through all operations.
-  uint4 keys_[kKeyBlocks][2] = {};  // of keys g and g + 8 of a run
-  uint4 run_values_[4][2] = {};     // of keys 2t, 2t + 1, 2t + 8, 2t + 9
-  float largest_[2];                // of queries 2t and 2t + 1, in powers of two
+  uint4 keys_[kKeyBlocks][2] = {};    // of keys g and g + 8 of a run
+  ValueWords run_values_[4][2] = {};  // of keys 2t, 2t + 1, 2t + 8, 2t + 9
+  float largest_[2];                  // of queries 2t and 2t + 1, in powers of two
   float sums_[2];
   float values_[kValueTiles][4];
 };

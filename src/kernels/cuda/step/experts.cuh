@@ -10,9 +10,9 @@
 
 namespace subbyte::cuda {
 
-/// Tagged floats to shared memory, by a warp, four of each lane on their way at once.
-__device__ inline void wait_for_floats(const StepInput& from, int count, float* to) {
-  constexpr int kAtOnce = 4;
+/// Tagged floats to shared memory, by a warp, kAtOnce of each lane on their way at once.
+template <int kAtOnce>
+__device__ void wait_for_floats(const StepInput& from, int count, float* to) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const auto* const words = static_cast<const uint32_t*>(from.data);
 #pragma unroll 1
@@ -38,25 +38,40 @@ __device__ inline void wait_for_floats(const StepInput& from, int count, float* 
 }
 
 /// By a warp: the experts of this layer, in `chosen`, which logits of all follow. `barrier` is
-/// where producers wait for it.
-static __device__ __noinline__ void choose_for_cta(const StepExperts& experts,
-                                                   ChosenExperts* chosen, uint32_t barrier) {
+/// where producers wait for it. kIsFull: see StepProgram.
+template <bool kIsFull>
+__device__ __noinline__ void choose_for_cta(const StepExperts& experts, ChosenExperts* chosen,
+                                            uint32_t barrier) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   auto* const logits = reinterpret_cast<float*>(chosen + 1);
-  wait_for_floats(experts.logits, static_cast<int>(experts.choice.experts), logits);
+  const int count = static_cast<int>(experts.choice.experts);
+  // Of 256 experts and a gate all at once.
+  wait_for_floats<kIsFull ? 9 : 4>(experts.logits, count + (kIsFull ? experts.has_gate : 0),
+                                   logits);
   const ChosenExpert mine = choose_experts(experts.choice, logits);
+  const SharedExpert& shared = experts.shared;
   const bool has_one = lane < static_cast<int>(experts.choice.top_k);
+  const bool has_shared =
+      kIsFull && shared.number >= 0 && lane == static_cast<int>(experts.choice.top_k);
   if (has_one) chosen->expert[lane] = mine.expert;
+  if (has_shared) chosen->expert[lane] = shared.number;
   __syncwarp();
   if (lane == 0) mbarrier_arrive(barrier);
-  if (!has_one) return;
-  chosen->gain[lane] = experts.gains[mine.expert];
-  chosen->up_gain[lane] = experts.up_gains[mine.expert];
-  chosen->factor[lane] = mine.weight * experts.down_gains[mine.expert];
+  if (has_one) {
+    chosen->gain[lane] = experts.gains[mine.expert];
+    chosen->up_gain[lane] = experts.up_gains[mine.expert];
+    chosen->factor[lane] = mine.weight * experts.down_gains[mine.expert];
+  } else if (has_shared) {
+    const float weight = experts.has_gate != 0 ? sigmoid(logits[count]) : 1;
+    chosen->gain[lane] = shared.gain;
+    chosen->up_gain[lane] = shared.up_gain;
+    chosen->factor[lane] = weight * experts.shared_down_gain;
+  }
 }
 
-/// A router, by all threads: pairs of inputs stay in the registers of a thread for all rows of the
-/// CTA. Inputs are normalised, of which the factor of the whole row is left to the sums.
+/// Dense rows, by all threads: pairs of inputs stay in the registers of a thread for all rows of
+/// the CTA. Inputs are normalised, of which the factor of the whole row is left to the sums.
+template <bool kIsFull>
 class StepRoute {
  public:
   __device__ StepRoute(const StepRouter& r, uint8_t* scratch)
@@ -64,7 +79,8 @@ class StepRoute {
         sums_(reinterpret_cast<float*>(scratch)),
         warp_(static_cast<int>(threadIdx.x) / kLanes),
         lane_(static_cast<int>(threadIdx.x) % kLanes),
-        rows_(rows_of_cta(r)) {}
+        first_row_(row_of_cta(r)),
+        rows_(rows_of_cta(r, first_row_)) {}
 
   /// Calls leave_last() between two barriers: then all threads have left the operation before.
   template <class Clock, class LeaveLast>
@@ -80,14 +96,15 @@ class StepRoute {
   }
 
  private:
-  static __device__ int rows_of_cta(const StepRouter& r) {
-    const int first = static_cast<int>(blockIdx.x);
-    const int ctas = static_cast<int>(gridDim.x);
-    return first < r.rows ? (r.rows - 1 - first) / ctas + 1 : 0;
+  static __device__ int row_of_cta(const StepRouter& r) {
+    if constexpr (!kIsFull) return static_cast<int>(blockIdx.x);
+    const int first = static_cast<int>(blockIdx.x) - r.first_cta;
+    return first < 0 ? first + static_cast<int>(gridDim.x) : first;
   }
-  __device__ int row(int i) const {
-    return static_cast<int>(blockIdx.x) + i * static_cast<int>(gridDim.x);
+  static __device__ int rows_of_cta(const StepRouter& r, int first) {
+    return first < r.rows ? (r.rows - 1 - first) / static_cast<int>(gridDim.x) + 1 : 0;
   }
+  __device__ int row(int i) const { return first_row_ + i * static_cast<int>(gridDim.x); }
   /// The first input of a pair of this thread.
   __device__ int col(int pair) const {
     return 2 * (pair * kStepThreads + static_cast<int>(threadIdx.x));
@@ -103,6 +120,7 @@ class StepRoute {
       const bool there = col(p) < r_.cols;
       x[p] = there ? *reinterpret_cast<const float2*>(r_.norm + col(p)) : float2{};
     }
+    for (int i = 1; kIsFull && i < rows_; ++i) prefetch(i);
     const float squares = take_inputs(x);
     clock.at(StepPhase::kStaged);
     put(rows_, squares);
@@ -120,19 +138,38 @@ class StepRoute {
     }
   }
 
+  /// Where the weights of a row begin.
+  __device__ const std::byte* weights_of(int i) const {
+    if (kIsFull && r_.last != nullptr && row(i) == r_.rows - 1)
+      return static_cast<const std::byte*>(r_.last);
+    return static_cast<const std::byte*>(r_.weights) +
+           int64_t{row(i)} * r_.cols * (r_.element == Element::kF32 ? 4 : 2);
+  }
+
+  /// Has a row that comes later brought to the L2 cache, while inputs are waited for.
+  __device__ void prefetch(int i) const {
+    const std::byte* const weights = weights_of(i);
+#pragma unroll
+    for (int p = 0; p < kRouterPairs; ++p) {
+      if (col(p) >= r_.cols) continue;
+      const std::byte* const at = weights + col(p) * (r_.element == Element::kF32 ? 4 : 2);
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+    }
+  }
+
   /// Pairs as they are stored: in two words, or both numbers in the first.
   __device__ void fetch(int i, uint2 (&weights)[kRouterPairs]) const {
-    const int64_t first = int64_t{row(i)} * r_.cols;
+    const std::byte* const matrix = weights_of(i);
     const bool is_f32 = r_.element == Element::kF32;
 #pragma unroll
     for (int p = 0; p < kRouterPairs; ++p) {
-      const int64_t pair = (first + col(p)) / 2;
+      const int pair = col(p) / 2;
       weights[p] = {};
       if (col(p) >= r_.cols) continue;
       if (is_f32) {
-        weights[p] = static_cast<const uint2*>(r_.weights)[pair];
+        weights[p] = reinterpret_cast<const uint2*>(matrix)[pair];
       } else {
-        weights[p].x = static_cast<const uint32_t*>(r_.weights)[pair];
+        weights[p].x = reinterpret_cast<const uint32_t*>(matrix)[pair];
       }
     }
   }
@@ -195,6 +232,7 @@ class StepRoute {
   float* const sums_;  // [rows, then the squares of inputs][kStepWarps]
   const int warp_;
   const int lane_;
+  const int first_row_;  // of this CTA
   const int rows_;
 };
 

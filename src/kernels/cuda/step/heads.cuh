@@ -9,12 +9,12 @@
 namespace subbyte::cuda {
 
 /// The pairs of the head at element `at`, when all of it is there.
-template <class Number>
-__device__ HeadOfLane wait_for_head(const StepInput& from, int64_t at, const HeadPairs& pairs) {
-  constexpr int kPairs = kStepHeadDim / 2 / kLanes;  // of a lane
+template <class Number, int kPairs>
+__device__ HeadOfLaneOf<kPairs> wait_for_head(const StepInput& from, int64_t at,
+                                              const HeadPairs& pairs) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const bool is_tagged = from.kind == StepInput::Kind::kTagged;
-  HeadOfLane x = {};
+  HeadOfLaneOf<kPairs> x = {};
   bool there;
   do {
     there = true;
@@ -37,17 +37,18 @@ __device__ HeadOfLane wait_for_head(const StepInput& from, int64_t at, const Hea
 }
 
 /// As normalise() of ops/heads.cuh, in float32.
-__device__ inline void normalise_head(HeadOfLane& x, const HeadOfLane& weights, int half,
-                                      float eps) {
+template <int kPairs>
+__device__ void normalise_head(HeadOfLaneOf<kPairs>& x, const HeadOfLaneOf<kPairs>& weights,
+                               int half, float eps) {
   float squares = 0;
 #pragma unroll
-  for (int j = 0; j < kHeadPairs; ++j) {
+  for (int j = 0; j < kPairs; ++j) {
     squares += fmaf(x.low[j], x.low[j], x.high[j] * x.high[j]);
   }
   const float mean = sum_of_warp(squares) / static_cast<float>(2 * half);
   const float factor = 1.0f / sqrtf(mean + eps);
 #pragma unroll
-  for (int j = 0; j < kHeadPairs; ++j) {
+  for (int j = 0; j < kPairs; ++j) {
     x.low[j] *= factor * weights.low[j];
     x.high[j] *= factor * weights.high[j];
   }

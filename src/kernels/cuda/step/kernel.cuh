@@ -6,12 +6,13 @@
 //               weights arrive and leaves a partial for each strip; the partials of a strip are
 //               added in the order of its units, by a warp for each strip and token
 //   attention   attention.cuh
+//   delta net   delta_net.cuh
 //   experts     a router, and products whose weights are those of chosen experts: experts.cuh
 //
 // Two barriers of the CTA in a product: inputs are there; partials are there. While some warps add
 // partials, others may already bring the inputs of the next product, which are in other places.
 //
-// To read it: run(), then ring.cuh, inputs.cuh, integer_dot.cuh, float_dot.cuh, superblock_dot.cuh.
+// To read it: run(), ring.cuh, inputs.cuh, integer_dot.cuh, float_dot.cuh, superblock_dot.cuh.
 
 #include <type_traits>
 
@@ -19,6 +20,7 @@
 #include "kernels/cuda/common/prologue_epilogue.cuh"
 #include "kernels/cuda/step/attention.cuh"
 #include "kernels/cuda/step/clock.cuh"
+#include "kernels/cuda/step/delta_net.cuh"
 #include "kernels/cuda/step/exchange.cuh"
 #include "kernels/cuda/step/experts.cuh"
 #include "kernels/cuda/step/float_dot.cuh"
@@ -361,7 +363,7 @@ struct StepKind {
 };
 
 /// A multiplying warp at work. Kinds are told apart by the bits of their codes.
-template <class Number, class Clock, class... Kinds>
+template <class Number, bool kIsFull, class Clock, class... Kinds>
 class StepCta {
  public:
   __device__ explicit StepCta(const StepWarp<Clock>& at)
@@ -376,13 +378,11 @@ class StepCta {
       const NextOperation next(at_.p, i + 1, at_.shared);
       at_.clock.begin(i);
       if (operation.kind == StepOperation::Kind::kRouter) {
-        StepRoute(operation.router, at_.shared + at_.p.shared.x).run(at_.clock, [&] {
-          next.store();
-        });
+        route(operation.router, next);
       } else if (operation.kind == StepOperation::Kind::kAttention) {
-        StepAttend<Number, Clock>(at_.p, operation.attention, at_.shared, at_.clock).run([&] {
-          next.store();
-        });
+        attend(operation.attention, next);
+      } else if (kIsFull && operation.kind == StepOperation::Kind::kDeltaNet) {
+        mix(operation.delta_net, next);
       } else {
         choose(operation.product.experts);
         (multiply<Kinds>(operation.product, weights_[product], i % 2, next), ...);
@@ -392,11 +392,30 @@ class StepCta {
   }
 
  private:
+  __device__ __forceinline__ void route(const StepRouter& r, const NextOperation& next) {
+    StepRoute<kIsFull>(r, at_.shared + at_.p.shared.x).run(at_.clock, [&] { next.store(); });
+  }
+  template <bool kIsLong>
+  __device__ __forceinline__ void attend_by(const StepAttention& a, const NextOperation& next) {
+    StepAttend<Number, kIsLong, Clock>(at_.p, a, at_.shared, at_.clock).run([&] { next.store(); });
+  }
+  __device__ __forceinline__ void attend(const StepAttention& a, const NextOperation& next) {
+    if constexpr (kIsFull) {
+      if (a.is_gated != 0) return attend_by<true>(a, next);
+    }
+    attend_by<false>(a, next);
+  }
+
+  __device__ __forceinline__ void mix(const StepDeltaNet& net, const NextOperation& next) {
+    StepDelta<Number, Clock>(at_.p, net, at_.shared, at_.clock).run([&] { next.store(); });
+  }
+
   /// The last warp, which has the fewest inputs to bring.
   __device__ __forceinline__ void choose(const StepExperts& experts) const {
     if (experts.choice.top_k == 0 || at_.warp != kStepWarps - 1) return;
-    choose_for_cta(experts, reinterpret_cast<ChosenExperts*>(at_.shared + at_.p.shared.experts),
-                   shared_address(at_.shared) + at_.p.shared.choice);
+    choose_for_cta<kIsFull>(experts,
+                            reinterpret_cast<ChosenExperts*>(at_.shared + at_.p.shared.experts),
+                            shared_address(at_.shared) + at_.p.shared.choice);
   }
 
   template <class Kind>
@@ -425,17 +444,18 @@ class StepCta {
   const StepWeights* const weights_;
 };
 
-/// Bytes of the codes of a tile of one kind; 0: there are several.
+/// Bytes of the codes of a tile; 0: there are several kinds.
 template <class Kind, class... Kinds>
 __host__ __device__ constexpr int common_tile_bytes() {
   return sizeof...(Kinds) == 0 ? tile_bytes(Kind::Decoder::kBits) : 0;
 }
 
 /// What all warps prepare together: copies of the program, tables, rings.
-template <class Kind, class... Kinds>
+template <bool kIsFull, class Kind, class... Kinds>
 __device__ Table begin_step(const StepProgram& p, uint8_t* shared) {
   copy_words(shared + p.shared.weights, p.weights, p.num_products);
   if (p.places != nullptr) copy_words(shared + p.shared.places, p.places, p.m);
+  if (kIsFull && p.state != nullptr) copy_words(shared + p.shared.state, p.state, 1);
   NextOperation(p, 0, shared).store();
   // All products of a program have one codebook, and those of several kinds none.
   static_assert(sizeof...(Kinds) == 0 ||
@@ -448,33 +468,32 @@ __device__ Table begin_step(const StepProgram& p, uint8_t* shared) {
   return table;
 }
 
-/// The kernel. Its registers are divided for sm_90a.
-template <class Number, class... Kinds, class Clock>
+template <class Number, bool kIsFull, class... Kinds, class Clock>
 __device__ __forceinline__ void run_step_cta(const StepProgram& p, uint8_t* shared,
                                              const Clock& clock) {
   const int warp =
       __shfl_sync(~0u, threadIdx.x / kLanes, 0);  // so the compiler knows it is uniform
-  const Table table = begin_step<Kinds...>(p, shared);
+  const Table table = begin_step<kIsFull, Kinds...>(p, shared);
   if (warp >= kStepWarps) {
     setmaxnreg_dec<kProducerRegisters>();
     const auto* const weights = reinterpret_cast<const StepWeights*>(shared + p.shared.weights);
     if (threadIdx.x != kStepThreads) return;
-    StepProducer<common_tile_bytes<Kinds...>()>(p, weights, shared_address(shared)).run();
+    StepProducer<common_tile_bytes<Kinds...>(), kIsFull>(p, weights, shared_address(shared)).run();
   } else {
     setmaxnreg_inc<kStepRegisters>();
     const int lane = static_cast<int>(threadIdx.x & (kLanes - 1));
-    StepCta<Number, Clock, Kinds...>(
+    StepCta<Number, kIsFull, Clock, Kinds...>(
         {p, shared, warp, lane, table, RingPlace(p.shared, shared_address(shared)), clock})
         .run();
   }
 }
 
-template <class Number, class... Kinds>
+template <class Number, bool kIsFull, class... Kinds>
 __global__ void __launch_bounds__(kStepCtaThreads, 1)
     step_kernel(const __grid_constant__ StepProgram p) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) uint8_t shared[];
-  run_step_cta<Number, Kinds...>(p, shared, NoClock());
+  run_step_cta<Number, kIsFull, Kinds...>(p, shared, NoClock());
 #endif
 }
 

@@ -97,9 +97,16 @@ bool StepLayout::supports(const Device& device, int64_t m) {
   return device.compute_capability / 10 * 10 == kHopper && m <= kStepTokens;
 }
 
-bool StepLayout::supports(int64_t heads, int64_t kv_heads, int64_t head_dim) {
-  return head_dim % 16 == 0 && head_dim <= kStepHeadDim && heads % kv_heads == 0 &&
-         heads / kv_heads <= kStepHeads;
+bool StepLayout::supports(int64_t heads, int64_t kv_heads, int64_t head_dim, bool is_gated) {
+  const int most = is_gated ? kStepGatedHeadDim : kStepHeadDim;
+  return head_dim % 16 == 0 && head_dim <= most && heads % kv_heads == 0 &&
+         heads / kv_heads <= kStepHeads && (head_dim <= kStepHeadDim || heads > kv_heads);
+}
+
+bool StepLayout::supports(const DeltaNetSizes& sizes) const {
+  constexpr int kTaps = 4;
+  return m_ == 1 && sizes.key_size == kStepDeltaHead && sizes.value_size == kStepDeltaHead &&
+         sizes.taps == kTaps && sizes.value_heads <= device_->multiprocessors;
 }
 
 bool StepLayout::supports_router(int64_t rows, int64_t cols) const {
@@ -127,8 +134,9 @@ std::optional<StepLayout> StepLayout::with_product(const PackedFormat& of_one,
   raise(larger.input_groups_, units_of(format) * (kUnitCols / kInputGroup));
   larger.has_short_units_ = has_short_units_ || format.tiles % kUnitTiles != 0;
   raise(larger.sums_, sums_of(format));
+  larger.is_full_ = is_full_ || stacked.has_shared;
   raise(larger.strips_, strips);
-  raise(larger.experts_, static_cast<int>(stacked.experts));
+  raise(larger.experts_, static_cast<int>(stacked.experts + (stacked.has_shared ? 1 : 0)));
   raise(larger.unit_codes_, kUnitTiles * tile_bytes(format.bits));
   raise(larger.unit_scales_, blocks * scale_block_bytes(format));
   raise(larger.unit_zeros_, blocks * block_numbers(format) * format.zero_bytes);
@@ -136,13 +144,25 @@ std::optional<StepLayout> StepLayout::with_product(const PackedFormat& of_one,
   return larger;
 }
 
-std::optional<StepLayout> StepLayout::with_attention(int64_t q_per_kv, int64_t head_dim) const {
+std::optional<StepLayout> StepLayout::with_attention(int64_t q_per_kv, int64_t head_dim,
+                                                     bool is_gated) const {
   StepLayout larger = *this;
+  larger.is_full_ = is_full_ || is_gated;
   const auto queries = (kStepHeads + 2) * (head_dim + 8) * 2;
   const auto ends = int64_t{2} * kStepWarps * kStepHeads * 4;
-  const auto values = kStepWarps * q_per_kv * (head_dim + 4) * 4;
-  larger.attention_bytes_ =
-      std::max(larger.attention_bytes_, static_cast<int>(queries + ends + values));
+  const int runs = head_dim > kStepHeadDim ? kLongHeadRuns : kStepWarps;
+  const auto values = runs * q_per_kv * (head_dim + 4) * 4;
+  larger.scratch_bytes_ =
+      std::max(larger.scratch_bytes_, static_cast<int>(queries + ends + values));
+  if (!larger.fits()) return {};
+  return larger;
+}
+
+std::optional<StepLayout> StepLayout::with_delta_net() const {
+  constexpr int kVectors = 5;  // query, key, value, gate, and room for two numbers
+  StepLayout larger = *this;
+  larger.has_delta_net_ = larger.is_full_ = true;
+  larger.scratch_bytes_ = std::max(larger.scratch_bytes_, kVectors * kStepDeltaHead * 4);
   if (!larger.fits()) return {};
   return larger;
 }
@@ -178,6 +198,8 @@ StepWeights StepLayout::weights(const PackedFormat& of_one, const WeightArgument
     w.expert_bytes = stacked.expert_bytes;
     w.section_units = units_of(of_one) * (has_rows ? static_cast<int>(of_one.strips) : 1);
     w.chooses = has_rows ? 1 : 0;
+    w.shared_number = stacked.has_shared ? static_cast<int32_t>(stacked.experts) : -1;
+    w.shared_at = stacked.shared_at;
   }
   return w;
 }
@@ -198,6 +220,7 @@ StepShared StepLayout::shared() const {
   s.operations = place(2 * static_cast<int>(sizeof(StepOperation)));
   s.weights = place(products_ * static_cast<int>(sizeof(StepWeights)));
   s.places = place(m_ * static_cast<int>(sizeof(RowPlace)));
+  s.state = place(has_delta_net_ ? static_cast<int>(sizeof(StatePart)) : 0);
   s.zeros = place(kUnitTiles * 4 * kStripRows * 2);
   const int rows = format_ != nullptr && by_integers(*format_, m_) ? m_ : kStepTokens;
   s.x_scales_stride = round_up(input_groups_ * 4, 16);
@@ -207,7 +230,7 @@ StepShared StepLayout::shared() const {
   s.x_squares = place(2 * m_ * kStepWarps * 4);
   s.partials = place(strips_ * kStepWarps * m_ * kPartialStride * 4);
   s.x_stride = x_bytes_;
-  s.x = place(std::max(m_ * x_bytes_, attention_bytes_));
+  s.x = place(std::max(m_ * x_bytes_, scratch_bytes_));
   s.experts = place(experts_ == 0 ? 0 : static_cast<int>(sizeof(ChosenExperts)) + experts_ * 4);
   s.barriers = place((kMaxStages + 1) * 16);
   s.choice = s.barriers + kMaxStages * 16;

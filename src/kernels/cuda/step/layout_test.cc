@@ -165,6 +165,43 @@ TEST(StepLayout, chosen_experts_are_one_matrix) {
   EXPECT_FALSE(none.with_product(short_rows.format, short_rows.arguments, cols));
 }
 
+TEST(StepLayout, an_expert_that_every_token_goes_to_is_the_last_of_the_chosen) {
+  const Device device;
+  const Packed gate_up(kAwq, 1024, 2048);
+  StackedExperts rows = {StackedExperts::Order::kRows, 256, 9, 1 << 20};
+  const StepLayout none(device, 1);
+  EXPECT_EQ(none.weights(gate_up.format, gate_up.arguments, rows).shared_number, -1);
+  const auto alone = none.with_product(gate_up.format, gate_up.arguments, rows);
+  rows.has_shared = true;
+  rows.shared_at = -4096;
+  const auto layout = none.with_product(gate_up.format, gate_up.arguments, rows);
+  ASSERT_TRUE(layout && alone);
+  const StepWeights weights = layout->weights(gate_up.format, gate_up.arguments, rows);
+  EXPECT_EQ(weights.shared_number, 256);
+  EXPECT_EQ(weights.shared_at, -4096);
+  EXPECT_EQ(weights.strips.begin(131) + weights.strips.size(131), 9 * 64);
+  const StepShared s = layout->shared();
+  EXPECT_LE(s.experts + static_cast<int>(sizeof(ChosenExperts)) + 257 * 4, s.barriers);
+}
+
+TEST(StepLayout, delta_nets_have_room_and_a_state_where_there_are_some) {
+  const Device device;
+  const Packed some(kAwq, 1024, 256);
+  const auto without = StepLayout(device, 1).with_product(some.format, some.arguments);
+  ASSERT_TRUE(without);
+  const auto layout = without->with_delta_net();
+  ASSERT_TRUE(layout);
+  const StepShared s = layout->shared();
+  EXPECT_LE(s.state + static_cast<int>(sizeof(StatePart)), s.zeros);
+  EXPECT_LE(s.x + (4 * kStepDeltaHead + 2) * 4, s.experts);
+  EXPECT_EQ(without->shared().state, without->shared().zeros);
+  EXPECT_TRUE(layout->supports({16, 32, 2, 128, 128, 4}));
+  EXPECT_FALSE(layout->supports({16, 133, 2, 128, 128, 4}));
+  EXPECT_FALSE(layout->supports({16, 32, 2, 128, 256, 4}));
+  EXPECT_FALSE(layout->supports({16, 32, 2, 128, 128, 2}));
+  EXPECT_FALSE(StepLayout(device, 2).supports({16, 32, 2, 128, 128, 4}));
+}
+
 TEST(StepLayout, quotients_come_without_a_division) {
   for (uint32_t d = 1; d < 300; ++d) {
     const uint64_t per = per_of(d);
@@ -183,6 +220,8 @@ TEST(StepLayout, is_for_hopper_and_the_heads_that_its_attention_has) {
   EXPECT_TRUE(StepLayout::supports(32, 8, 128));
   EXPECT_TRUE(StepLayout::supports(16, 2, 80));
   EXPECT_FALSE(StepLayout::supports(32, 8, 256));
+  EXPECT_TRUE(StepLayout::supports(32, 8, 256, true));
+  EXPECT_FALSE(StepLayout::supports(32, 8, 288, true));
   EXPECT_FALSE(StepLayout::supports(32, 2, 128));
   EXPECT_FALSE(StepLayout::supports(40, 7, 128));
 }

@@ -41,12 +41,16 @@ class NextOperation {
   static __device__ constexpr bool is_tag(std::size_t byte) {
     constexpr std::size_t kAttention = offsetof(StepOperation, attention);
     constexpr std::size_t kRouter = offsetof(StepOperation, router);
+    constexpr std::size_t kDeltaNet = offsetof(StepOperation, delta_net);
     constexpr std::size_t kProduct = offsetof(StepOperation, product);
     constexpr std::size_t kExperts = kProduct + offsetof(StepProduct, experts);
     return byte == kAttention + offsetof(StepAttention, qkv) + offsetof(StepInput, tag) ||
            byte == kAttention + offsetof(StepAttention, result) + offsetof(StepResult, tag) ||
            byte == kRouter + offsetof(StepRouter, x) + offsetof(StepInput, tag) ||
            byte == kRouter + offsetof(StepRouter, result) + offsetof(StepResult, tag) ||
+           byte == kDeltaNet + offsetof(StepDeltaNet, qkvz) + offsetof(StepInput, tag) ||
+           byte == kDeltaNet + offsetof(StepDeltaNet, ba) + offsetof(StepInput, tag) ||
+           byte == kDeltaNet + offsetof(StepDeltaNet, result) + offsetof(StepResult, tag) ||
            byte == kExperts + offsetof(StepExperts, logits) + offsetof(StepInput, tag) ||
            byte == kProduct + offsetof(StepProduct, x) + offsetof(StepInput, tag) ||
            byte == kProduct + offsetof(StepProduct, result) + offsetof(StepResult, tag);

@@ -1,9 +1,9 @@
 #pragma once
-// A step of a few single tokens as one kernel: a program, the list of its products, attentions and
-// routers, that all CTAs walk together, each with its share of every product. But for those of
-// experts, which a choice names, weights depend on nothing, so the ring of a CTA runs across the
-// borders of operations: while it waits for the inputs of one, the weights of the next are on their
-// way.
+// A step of a few single tokens as one kernel: a program, the list of its products, attentions,
+// delta nets and routers, that all CTAs walk together, each with its share of every product. But
+// for those of experts, which a choice names, weights depend on nothing, so the ring of a CTA runs
+// across the borders of operations: while it waits for the inputs of one, the weights of the next
+// are on their way.
 //
 //   CTA 0   | product 0 | inputs | attention | inputs | product 1 | ...
 //   ring    |  weights 0, 1 ...   full       |        |  weights 1, 2 ...
@@ -19,6 +19,7 @@
 
 #include "kernels/cuda/common/arguments.h"
 #include "kernels/cuda/common/elements.h"
+#include "kernels/cuda/delta_net/delta_net.h"
 #include "kernels/cuda/exchange/peer_group.h"
 #include "kernels/cuda/experts/route.h"
 
@@ -38,13 +39,16 @@ inline constexpr int kUnitCols = kUnitTiles * kTileCols;
 /// Inputs that share a power of two while they are multiplied: four in each lane of a warp.
 inline constexpr int kInputGroup = 4 * kLanes;
 inline constexpr int kStepHeads = 8;               // of queries that share a head of keys
-inline constexpr int kStepHeadDim = 128;           // at most
+inline constexpr int kStepHeadDim = 128;           // at most, of a warp
+inline constexpr int kStepGatedHeadDim = 256;      // at most, of four warps, where there are gates
+inline constexpr int kLongHeadRuns = 3;            // of keys at a time, where four warps have one
 inline constexpr int kLeastSplitKeys = 64;         // of one token that has splits,
 inline constexpr int kLeastSplitKeysOfMany = 256;  // and of several tokens
 inline constexpr int kMaxStepSplits = 32;          // of the keys of a token
 inline constexpr int kMaxStepExperts = 1024;
-inline constexpr int kRouterPairs = 8;    // of inputs of a router, in a thread
-inline constexpr int kMaxRouterRows = 8;  // of a CTA
+inline constexpr int kRouterPairs = 8;      // of inputs of a router, in a thread
+inline constexpr int kMaxRouterRows = 8;    // of a CTA
+inline constexpr int kStepDeltaHead = 128;  // numbers of a head of a delta net
 
 /// A tensor as its readers find it: tagged floats of a write in this program, or what was there
 /// before it.
@@ -65,17 +69,20 @@ struct StepResult {
   uint32_t tag;
 };
 
-/// The logits of a router, a dense matrix: a CTA has every so many-th row.
+/// The logits of a router, or b and a of a delta net: a dense matrix of few rows, of which a CTA
+/// has every so many-th.
 struct StepRouter {
   StepInput x;
   const float* norm;  // [cols]
   float eps;
   float per_col;        // 1 / cols
   const void* weights;  // [rows][cols], even
+  const void* last;     // the last of the rows, where it lies apart; or nullptr
   const float* bias;    // [rows] or nullptr
   Element element;      // of the weights
   int32_t rows;
   int32_t cols;
+  int32_t first_cta;  // that has row 0
   StepResult result;
 };
 
@@ -83,8 +90,12 @@ struct StepRouter {
 /// the other. Every CTA chooses for itself (experts.cuh).
 struct StepExperts {
   ExpertChoice choice;  // of top_k 0: the product is none of experts
-  StepInput logits;     // tagged
-  const float* gains;   // [experts], last factors of gate, up and down
+  /// One more, after those that are chosen. Its weight is the sigmoid of the last logit.
+  SharedExpert shared;
+  float shared_down_gain;
+  int32_t has_gate;    // else its weight is 1, and experts have all logits
+  StepInput logits;    // tagged
+  const float* gains;  // [experts], last factors of gate, up and down
   const float* up_gains;
   const float* down_gains;
   uint32_t per_strips;  // n * per_strips / 2^32, cut, is the one that has strip n
@@ -136,6 +147,8 @@ struct StepWeights {
   // Of experts that are chosen, all regular: their strips follow each other, or the units of each
   // strip do.
   int64_t expert_bytes;   // from an expert to the next
+  int64_t shared_at;      // the expert that every token goes to, from the first one on
+  int32_t shared_number;  // of it; -1: there is none
   int32_t section_units;  // that lie side by side, of an expert; 0: there are no experts
   /// 1, or 2 every second time: the product is the first after a choice, and strips follow each
   /// other. 0: units of a strip do.
@@ -144,12 +157,14 @@ struct StepWeights {
 
 /// Norms, rotary positions and cache as in ops/rotate.h, then attention as in ops/attention.h.
 struct StepAttention {
-  StepInput qkv;  // [m][(heads + 2 kv_heads) * head_dim], not yet turned
+  StepInput qkv;  // heads of queries, of keys and of values, not yet turned
   void* y;        // [m][heads * head_dim]
   StepResult result;
   int32_t heads;
   int32_t kv_heads;
   int32_t head_dim;
+  int32_t
+      is_gated;     // each head of queries has a gate next to it, whose sigmoid its result is times
   int32_t turning;  // numbers of a head that turn, even
   int32_t window;   // 0: none
   float scale;
@@ -162,12 +177,21 @@ struct StepAttention {
   KvLayer cache;  // of the numbers' type
 };
 
+/// A gated delta net of one token (delta_net/delta_net.h), of kStepDeltaHead numbers a head.
+struct StepDeltaNet {
+  StepInput qkvz;  // tagged
+  StepInput ba;    // the same
+  StepResult result;
+  DeltaNetCall net;  // without what it reads, and what the step has of states
+};
+
 struct StepOperation {
-  enum class Kind : int32_t { kProduct, kAttention, kRouter };
+  enum class Kind : int32_t { kProduct, kAttention, kRouter, kDeltaNet };
 
   Kind kind;
   StepAttention attention;
   StepRouter router;
+  StepDeltaNet delta_net;
   StepProduct product;
 };
 
@@ -177,6 +201,7 @@ struct StepShared {
   int32_t operations;  // [2]: this one and the next
   int32_t weights;     // [products]
   int32_t places;      // [m]
+  int32_t state;       // StatePart
   int32_t zeros;       // constant zero points of a unit
   int32_t x_scales;    // of each token and input group, as the product has them
   int32_t x_scales_stride;
@@ -207,12 +232,16 @@ struct StepProgram {
   int32_t max_splits;        // of the keys of a token
   const RowPlace* places;    // [m]; nullptr: no operation is an attention
   const int32_t* pages;      // page table of all sequences
+  const StatePart* state;    // of the token; nullptr: no operation is a delta net
   uint32_t base_tag;         // that all tags of the operations are counted from
   float* partials;           // of attention: [m][kv_heads][max_splits][q_per_kv][head_dim + 2]
   uint32_t* arrived_splits;  // [m][kv_heads], zero
   PeerGroup peers;           // of ranks that have this program, too
   uint32_t base_round;       // that exchanges of the operations are counted from
   StepShared shared;
+  /// It has delta nets, heads with gates, or experts beside one that every token goes to: their
+  /// kernel is another one, as registers and code are shared by all operations of a kernel.
+  int32_t is_full;
 };
 
 /// n / d is n * per_of(d) / 2^32, cut, for n * d < 2^32; 0 for d = 1.

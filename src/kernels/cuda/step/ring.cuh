@@ -104,7 +104,7 @@ class RingPlace {
 };
 
 /// The producer. kTileBytes: of the codes of all products; 0: each product says it.
-template <int kTileBytes>
+template <int kTileBytes, bool kIsFull>
 class StepProducer {
  public:
   /// `weights` of all products, in shared memory.
@@ -203,7 +203,8 @@ class StepProducer {
   __device__ void copy_units(const StepWeights& w, int slot, int unit, int count, int to_unit) {
     uint32_t expert;
     ld_shared<1>(&expert, ring_.shared(p_.shared) + p_.shared.experts + slot * 4);
-    const int64_t from = static_cast<int64_t>(expert) * w.expert_bytes;
+    const bool is_shared = kIsFull && static_cast<int32_t>(expert) == w.shared_number;
+    const int64_t from = is_shared ? w.shared_at : static_cast<int64_t>(expert) * w.expert_bytes;
     const uint32_t to = ring_.stage();
     const int codes = kUnitTiles * (kTileBytes > 0 ? kTileBytes : w.tile_bytes);
     copy(to + to_unit * codes, w.codes + from + int64_t{unit} * codes, count * codes);

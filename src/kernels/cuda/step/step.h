@@ -7,8 +7,8 @@
 namespace subbyte::cuda {
 
 /// Brings the kernel for products of `format` to the GPU, which the first launch does otherwise.
-/// Codes: cuda.launch, cuda.kernel.
-Status load_step(const PackedFormat& format, Number number);
+/// `is_full`: see StepProgram. Codes: cuda.launch, cuda.kernel.
+Status load_step(const PackedFormat& format, Number number, bool is_full);
 
 /// One launch on all multiprocessors of the device, of which nothing else may hold one for good.
 /// `format`: of its products. Codes: cuda.launch, cuda.kernel.

@@ -5,6 +5,6 @@
 namespace subbyte::cuda {
 
 /// The kernel for activations of f16 or bf16.
-const void* superblocks_step(bool is_f16);
+const void* superblocks_step(bool is_f16, bool is_full);
 
 }  // namespace subbyte::cuda

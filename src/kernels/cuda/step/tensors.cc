@@ -33,7 +33,12 @@ std::optional<StepTensors::Place> StepTensors::read(const void* data, bool reads
   return tensor->place;
 }
 
-std::optional<StepTensors::Place> StepTensors::also_read(const void* data) {
+bool StepTensors::has(const void* data) const {
+  const auto found = std::ranges::find(tensors_, data, &Tensor::data);
+  return found != tensors_.end() && found->first_writer >= 0;
+}
+
+std::optional<StepTensors::Place> StepTensors::also_read(const void* data, bool reads_all) {
   const int index = num_operations() - 1;
   Tensor* const tensor = find(data);
   if (tensor == nullptr || tensor->first_writer < 0) {
@@ -41,9 +46,12 @@ std::optional<StepTensors::Place> StepTensors::also_read(const void* data) {
     return {};
   }
   const int first = tensor->first_writer;
-  const int known = known_[first] >= first ? tensor->last_writer + 1 : known_[first];
-  known_.back() = std::max(known_.back(), known);
-  known_to_writers_ = std::max(known_to_writers_, known);
+  const auto raise = [&](int& known, bool has_all) {
+    const bool knows_all_before = has_all && std::max(known_[first], known) >= first;
+    known = std::max(known, knows_all_before ? tensor->last_writer + 1 : known_[first]);
+  };
+  raise(known_.back(), true);
+  raise(known_to_writers_, reads_all);
   tensor->last_reader = index;
   return tensor->place;
 }

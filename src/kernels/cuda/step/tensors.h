@@ -38,8 +38,11 @@ class StepTensors {
   /// written in this program.
   std::optional<Place> read(const void* data, bool reads_all = true);
 
-  /// One more that the last operation reads, every CTA all of it.
-  std::optional<Place> also_read(const void* data);
+  /// One more that the last operation reads.
+  std::optional<Place> also_read(const void* data, bool reads_all = true);
+
+  /// Says whether `data` was written in this program.
+  bool has(const void* data) const;
 
   /// The result of the last operation that read. `begins`: it is the first of several that write
   /// this tensor side by side. Nothing: it cannot be tagged, and the program must end with it.

@@ -126,6 +126,30 @@ TEST(StepTensors, an_operation_may_read_two_tensors) {
   EXPECT_FALSE(add_all(tensors, "xl"));
 }
 
+/// q and g are written from x; who attends reads parts of both.
+TEST(StepTensors, parts_of_two_tensors_tell_of_both) {
+  StepTensors tensors(6 * kWords);
+  const auto mix = [&] {
+    tensors.read(at('q'), false);
+    const bool is_there = tensors.also_read(at('g'), false).has_value();
+    return tensors.write(at('a'), kWords).has_value() && is_there;
+  };
+  tensors.begin_program();
+  for (int layer = 0; layer < 3; ++layer) {
+    EXPECT_FALSE(tensors.has(at('g')) && layer == 0);
+    ASSERT_TRUE(add_all(tensors, "xqxg"));
+    EXPECT_TRUE(tensors.has(at('g')));
+    ASSERT_TRUE(mix());
+    ASSERT_TRUE(add_all(tensors, "axxhhx"));  // x is written: all who wrote q and g have read it
+  }
+  // A part of q tells nothing of who else read x.
+  tensors.begin_program();
+  ASSERT_TRUE(add_all(tensors, "xqxg"));
+  tensors.read(at('q'), false);
+  tensors.also_read(at('g'), false);
+  EXPECT_FALSE(tensors.write(at('x'), kWords));
+}
+
 TEST(StepTensors, a_program_ends_with_its_tags) {
   StepTensors tensors(5 * kWords);
   for (int program = 0; program < 2; ++program) {
