@@ -137,8 +137,11 @@ struct ActivationRing {
 /// K tiles of the stage that begins with `tile`.
 template <class Decoder, class Shape>
 __device__ __forceinline__ int tiles_of_stage(int tile, int end) {
-  if constexpr (Shape::kStageTiles == 1) return 1;
-  return tiles_of_batch<Decoder, Shape::kStageTiles>(tile, end);
+  if constexpr (Shape::kStageTiles == 1) {
+    return 1;
+  } else {
+    return tiles_of_batch<Decoder, Shape::kStageTiles>(tile, end);
+  }
 }
 
 /// The thread that copies activations.
