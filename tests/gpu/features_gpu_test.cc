@@ -240,7 +240,8 @@ TEST(GpuBits, are_the_same_in_ten_thousand_runs_of_split_shapes) {
     const auto known = split.find(kind);
     if (known == split.end() || known->second.cluster < plan.cluster) split[kind] = plan;
   }
-  ASSERT_EQ(split.size(), has_large_m() ? 5u : 1u);  // on Ampere gemv
+  // On Ampere gemv alone; large_m64 is no candidate for so few tokens.
+  ASSERT_EQ(split.size(), has_large_m() ? 4u : 1u);
   for (const auto& [kind, plan] : split) expect_same_bits(packed, x, number, plan);
 }
 

@@ -170,7 +170,9 @@ bool turns_halves(const RotateCall& call) {
   }
   return turns_alone && (call.head_dim == 64 || call.head_dim == 128) &&
          call.turning == call.head_dim && call.element != Element::kF32 &&
-         (call.kv_heads == 0 || call.cache.element != Element::kE4M3) && places % 16 == 0;
+         (call.kv_heads == 0 || call.cache.element == Element::kF16 ||
+          call.cache.element == Element::kBF16) &&
+         places % 16 == 0;
 }
 
 void run_rotate(const RotateCall& call, Stream stream) {
