@@ -52,6 +52,7 @@ AttentionKind kind_of(const AttendOp& op, bool are_16bit) {
       {shape.heads / shape.kv_heads, shape.kv_heads, shape.window, shape.in_chunks, shape.top},
       shape.values_in_keys > 0 ? 0 : shape.head_dim};
   kind.latents = expanded_sizes(op.latent, are_16bit);
+  kind.has_sinks = op.sinks.size > 0;
   return kind;
 }
 
@@ -231,7 +232,7 @@ Status CudaAttention::attend(const AttendOp& op, const AttentionKind& kind, cons
   const StepTasks& tasks = step_.tasks(kind);
   SUBBYTE_TRY(cuda::AttentionCall call, attention_call(op, tasks, y, qkv, selected));
   if (tasks.has_wgmma) {
-    cuda::run_paged_hopper(call, qkv.rows, stream_);
+    SUBBYTE_CHECK(cuda::run_paged_hopper(call, qkv.rows, stream_));
     call.num_prompt = 0;
   }
   cuda::run_attention(call, stream_);

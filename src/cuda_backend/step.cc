@@ -229,10 +229,11 @@ Status CudaStep::begin(const Batch& batch, std::span<const std::byte> choices,
   return {};
 }
 
-/// Tasks of kPagedTokens lose more than they gain where most of their rows are nobody's.
+/// Tasks of kPagedTokens lose more than they gain where most of their rows are nobody's. So the
+/// kernel of a token follows from the others, which batch-invariant mode does not allow.
 bool CudaStep::has_wgmma(const AttentionKind& kind,
                          std::span<const cuda::AttentionPart> parts) const {
-  if (!gpu_.has_wgmma || pool_->type() != element_ ||
+  if (batch_invariant_ || kind.has_sinks || !gpu_.has_wgmma || pool_->type() != element_ ||
       !cuda::serves_paged_hopper(kind.layers, kind.head_dim, element_)) {
     return false;
   }

@@ -37,6 +37,7 @@ struct AttentionKind {
   cuda::AttentionLayers layers;
   int64_t head_dim = 0;
   cuda::ExpandedSizes latents = {};  // that may be expanded
+  bool has_sinks = false;
 
   bool operator==(const AttentionKind&) const = default;
 };

@@ -58,7 +58,7 @@ std::vector<float> run(const AttentionProblem& problem, const Cache& cache,
   call.slices = tasks.slices;
   if (problem.has_wgmma) {
     EXPECT_TRUE(cuda::serves_paged_hopper(layers, problem.dim, problem.cache));
-    cuda::run_paged_hopper(call, tokens, nullptr);
+    EXPECT_TRUE(cuda::run_paged_hopper(call, tokens, nullptr).ok());
     call.num_prompt = 0;
   }
   cuda::run_attention(call, nullptr);

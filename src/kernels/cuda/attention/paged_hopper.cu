@@ -22,25 +22,26 @@ Status describe(hopper::Maps& maps, const AttentionCall& call, int64_t num_token
 }
 
 template <class Number>
-void launch_number(const AttentionCall& call, int64_t num_tokens, Stream stream) {
+Status launch_number(const AttentionCall& call, int64_t num_tokens, Stream stream) {
   static SharedMemoryLimit limit;
   hopper::Maps maps = {};
-  if (!describe(maps, call, num_tokens).ok()) return;
+  SUBBYTE_CHECK(describe(maps, call, num_tokens));
   auto* const kernel = hopper::hopper_attention<Number, hopper::PagedSource, Shape>;
-  if (!limit.allow(kernel, Shape::kBytes)) return;
+  if (!limit.allow(kernel, Shape::kBytes)) return {};
   AttentionCall apart = call;
   apart.kv_heads = call.heads;
   const dim3 grid(static_cast<unsigned>(call.num_prompt), static_cast<unsigned>(call.heads));
   launch(kernel, {grid, hopper::kHopperThreads, Shape::kBytes}, stream, apart, maps,
          call.heads / call.kv_heads);
+  return {};
 }
 
 }  // namespace
 
-void run_paged_hopper(const AttentionCall& call, int64_t num_tokens, Stream stream) {
-  if (call.num_prompt == 0) return;
+Status run_paged_hopper(const AttentionCall& call, int64_t num_tokens, Stream stream) {
+  if (call.num_prompt == 0) return {};
   if (call.element == Element::kF16) return launch_number<gpu::F16>(call, num_tokens, stream);
-  launch_number<gpu::BF16>(call, num_tokens, stream);
+  return launch_number<gpu::BF16>(call, num_tokens, stream);
 }
 
 }  // namespace subbyte::cuda

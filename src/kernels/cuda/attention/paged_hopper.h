@@ -15,7 +15,8 @@ constexpr bool serves_paged_hopper(const AttentionLayers& layers, int64_t head_d
 }
 
 /// The prompt tasks of a call whose activations have the type of the cache, of kPagedTokens each.
-/// `num_tokens`: rows of qkv. Errors are left to cudaGetLastError().
-void run_paged_hopper(const AttentionCall& call, int64_t num_tokens, Stream stream);
+/// `num_tokens`: rows of qkv. Without sinks. Errors of the launch are left to cudaGetLastError();
+/// what describes the matrices to it may fail as activations may (tensor_map.h).
+Status run_paged_hopper(const AttentionCall& call, int64_t num_tokens, Stream stream);
 
 }  // namespace subbyte::cuda
