@@ -37,6 +37,10 @@ bool is_later_process() {
   return false;
 }
 
+bool is_one_of_several(const DeviceOptions&) {
+  return false;
+}
+
 bool is_follower(const DeviceOptions&) {
   return false;
 }
