@@ -27,6 +27,7 @@ struct Grid {
   dim3 ctas;
   int threads;
   int shared_bytes = 0;
+  int cluster = 1;  // CTAs of a cluster, along x
 };
 
 /// How much dynamic shared memory a kernel may have, device by device. One for each kernel.
@@ -61,11 +62,13 @@ void launch(void (*kernel)(Parameters...), const Grid& grid, Stream stream,
   config.blockDim = dim3(static_cast<unsigned>(grid.threads));
   config.dynamicSmemBytes = static_cast<std::size_t>(grid.shared_bytes);
   config.stream = stream;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {static_cast<unsigned>(grid.cluster), 1, 1};
+  config.attrs = attributes;
+  config.numAttrs = grid.cluster > 1 ? 2 : 1;
   cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
 }
 

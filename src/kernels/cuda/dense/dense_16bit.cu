@@ -325,19 +325,8 @@ void launch_splits(void (*kernel)(DenseCall, int), int64_t tiles, int shared_byt
                    const DenseCall& call) {
   const int splits = dense_splits(tiles, most_splits(call),
                                   attribute(cudaDevAttrMultiProcessorCount, kMultiprocessors));
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(tiles * splits));
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
-  config.stream = stream;
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {static_cast<unsigned>(splits), 1, 1};
-  config.attrs = attributes;
-  config.numAttrs = splits > 1 ? 2 : 1;
-  cudaLaunchKernelEx(&config, kernel, call, splits);
+  const dim3 grid(static_cast<unsigned>(tiles * splits));
+  launch(kernel, {grid, kThreads, shared_bytes, splits}, stream, call, splits);
 }
 
 /// nullptr: there are no heads.

@@ -347,23 +347,6 @@ bool is_for_cluster(const RouteCall& call) {
          call.experts + call.num_shared() <= kClusterExperts;
 }
 
-void launch_cluster(const RouteCall& call, Stream stream) {
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(kClusterCtas);
-  config.blockDim = dim3(kClusterThreads);
-  config.stream = stream;
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim = {kClusterCtas, 1, 1};
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = attributes;
-  config.numAttrs = 2;
-  cudaLaunchKernelEx(
-      &config,
-      is_usual(call) ? choose_and_sort_in_cluster<true> : choose_and_sort_in_cluster<false>, call);
-}
-
 void run_sort(const RouteCall& call, Stream stream) {
   const auto experts = static_cast<unsigned>(call.experts + call.num_shared());
   launch(sort, {dim3(experts), kSortThreads, static_cast<int>(experts * sizeof(int))}, stream,
@@ -378,7 +361,11 @@ void run_route(const RouteCall& call, Stream stream) {
     launch(choose_and_sort, {dim3(1), static_cast<int>(call.tokens) * kLanes}, stream, call);
     return;
   }
-  if (is_for_cluster(call)) return launch_cluster(call, stream);
+  if (is_for_cluster(call)) {
+    launch(is_usual(call) ? choose_and_sort_in_cluster<true> : choose_and_sort_in_cluster<false>,
+           {dim3(kClusterCtas), kClusterThreads, 0, kClusterCtas}, stream, call);
+    return;
+  }
   const auto ctas = static_cast<unsigned>((call.tokens + kWarps - 1) / kWarps);
   launch(is_usual(call) ? choose<true> : choose<false>, {dim3(ctas), kThreads}, stream, call);
   run_sort(call, stream);

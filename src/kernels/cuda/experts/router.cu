@@ -284,27 +284,12 @@ __global__ void __launch_bounds__(kThreads, 1) route_token(const __grid_constant
   RouterCta<Weight, kRuns>(a, shared).run();
 }
 
-template <class Weight, int kRuns>
-void launch_cluster(const RouterCall& call, Stream stream) {
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(kCtas);
-  config.blockDim = dim3(kThreads);
-  config.stream = stream;
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim = {kCtas, 1, 1};
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = attributes;
-  config.numAttrs = 2;
-  cudaLaunchKernelEx(&config, route_token<Weight, kRuns>, call);
-}
-
 template <class Weight>
 void launch_for_cols(const RouterCall& call, Stream stream) {
-  if (call.cols <= kRun) return launch_cluster<Weight, 1>(call, stream);
-  if (call.cols <= 2 * kRun) return launch_cluster<Weight, 2>(call, stream);
-  launch_cluster<Weight, kMaxRuns>(call, stream);
+  auto* kernel = route_token<Weight, kMaxRuns>;
+  if (call.cols <= 2 * kRun) kernel = route_token<Weight, 2>;
+  if (call.cols <= kRun) kernel = route_token<Weight, 1>;
+  launch(kernel, {dim3(kCtas), kThreads, 0, kCtas}, stream, call);
 }
 
 bool is_aligned(const RouterMatrix& matrix) {
