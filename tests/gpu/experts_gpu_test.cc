@@ -113,6 +113,25 @@ TEST(GpuExperts, of_long_rows) {
   }
 }
 
+/// Fewer batches of inputs than warpgroups have a share of, and rows of one K tile, of which groups
+/// are parts.
+TEST(GpuExperts, of_short_rows) {
+  constexpr WeightFormat kU4In32s = {Format::kU4, Format::kF16, Zero::kU8, 32};
+  constexpr WeightFormat kU2In16s = {Format::kU2, Format::kF16, Zero::kU8, 16};
+  for (const WeightFormat& format : {kAwq, kU4In32s, kGptq8, kU2In16s, kQ6K}) {
+    for (const Sizes& sizes : {Sizes{8, 160, 512}, Sizes{8, 384, 64}, Sizes{4, 64, 32}}) {
+      const TestExperts experts = random_experts(format, sizes, 13);
+      for (const cuda::Number number : kNumbers) {
+        OnGpu on(experts, number);
+        for (const int64_t tokens : {9, 20, 130}) {
+          expect_formula(experts, random_tokens(sizes, tokens, number, tokens), number, on,
+                         text_of(format, tokens, experts.matrices.top_k));
+        }
+      }
+    }
+  }
+}
+
 TEST(GpuExperts, with_uneven_routes_and_experts_without_tokens) {
   TestExperts experts = random_experts(kMxfp4, {64, 64, 64}, 5);
   experts.matrices.top_k = 2;

@@ -260,9 +260,11 @@ class PanelWarp {
       head(PanelRuns::warpgroup())[i * 128] = products_.sums[i];
     }
   }
-  /// Adds those of the unit that ends with batch `end` of the tile.
+  /// Adds those of the unit that ends with batch `end` of the tile. Where there are fewer batches
+  /// than warpgroups, some of these have none, and no head.
   __device__ void add_heads(const PanelRuns& runs, int end) {
     for (int from = PanelRuns::warpgroup() + 1; runs.share(from) < end; ++from) {
+      if (runs.share(from) == runs.share(from + 1)) continue;
 #pragma unroll
       for (int i = 0; i < kPanelTokens / 2; ++i) products_.sums[i] += head(from)[i * 128];
     }
