@@ -65,7 +65,9 @@ PanelPartition panel_of(const PackedFormat& f, int* shared_bytes) {
   p.units = static_cast<int32_t>(divide_up(f.strips, kUnitStrips));
   p.batches = static_cast<int32_t>(divide_up(f.tiles, kPanelBatch));
   p.one_group = pair_is_one_group(f) ? 1 : 0;
-  if (f.blocks > 1 && f.tiles_per_block < kPanelBatch) {
+  // The scales of groups within tiles are apart for each tile, also where there is one tile alone.
+  const bool has_own_blocks = f.blocks > 1 || f.groups_per_tile > 1;
+  if (has_own_blocks && f.tiles_per_block < kPanelBatch) {
     p.pair_blocks = static_cast<int32_t>(2 / f.tiles_per_block);
   }
   const int blocks = std::max(1, 2 * p.pair_blocks);  // of a batch

@@ -154,6 +154,23 @@ TEST(ExpertPanels, have_room_for_all_that_they_keep) {
   }
 }
 
+/// A batch has scales of four tiles wherever these have groups of their own.
+TEST(ExpertPanels, of_one_tile_have_room_for_the_scales_of_a_batch) {
+  const ExpertTiles tiles = expert_tiles(9, {4, 2, false, true, true});
+  const auto scales = [&](int64_t group, int64_t cols) {
+    const PackedFormat packed = format_of({Format::kU4, Format::kF16, Zero::kU8, group}, 64, cols);
+    return plan_experts(packed, Number::kF16, tiles, Device{}, false)->panel.scale_bytes;
+  };
+  for (const int64_t cols : {64, 72, 256, 512}) {
+    EXPECT_EQ(scales(16, cols), 4 * 4 * kStripRows * 2) << cols;
+    EXPECT_EQ(scales(32, cols), 4 * 2 * kStripRows * 2) << cols;
+  }
+  EXPECT_EQ(scales(64, 64), kStripRows * 2);
+  EXPECT_EQ(scales(64, 128), 4 * kStripRows * 2);
+  EXPECT_EQ(scales(128, 128), kStripRows * 2);
+  EXPECT_EQ(scales(0, 512), kStripRows * 2);
+}
+
 TEST(ExpertPlans, of_batch_invariant_mode_do_not_depend_on_the_tokens) {
   const PackedFormat format =
       format_of({Format::kE2M1, Format::kE8M0, Zero::kNone, 32}, 5760, 2880);
