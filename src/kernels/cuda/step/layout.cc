@@ -99,8 +99,11 @@ bool StepLayout::supports(const Device& device, int64_t m) {
 
 bool StepLayout::supports(int64_t heads, int64_t kv_heads, int64_t head_dim, bool is_gated) {
   const int most = is_gated ? kStepGatedHeadDim : kStepHeadDim;
-  return head_dim % 16 == 0 && head_dim <= most && heads % kv_heads == 0 &&
-         heads / kv_heads <= kStepHeads && (head_dim <= kStepHeadDim || heads > kv_heads);
+  if (head_dim % 16 != 0 || head_dim > most || heads % kv_heads != 0) return false;
+  const int64_t q_per_kv = heads / kv_heads;
+  // Of heads with gates the warps of a run leave parts of scores where its values come later.
+  constexpr int kPartFloats = kStepWarps / kLongHeadRuns * kLanes * 4;
+  return q_per_kv <= kStepHeads && (!is_gated || q_per_kv * (head_dim + 4) >= kPartFloats);
 }
 
 bool StepLayout::supports(const DeltaNetSizes& sizes) const {

@@ -222,6 +222,12 @@ TEST(StepLayout, is_for_hopper_and_the_heads_that_its_attention_has) {
   EXPECT_FALSE(StepLayout::supports(32, 8, 256));
   EXPECT_TRUE(StepLayout::supports(32, 8, 256, true));
   EXPECT_FALSE(StepLayout::supports(32, 8, 288, true));
+  // Parts of the scores have room where values come later.
+  EXPECT_TRUE(StepLayout::supports(16, 8, 256, true));
+  EXPECT_FALSE(StepLayout::supports(8, 8, 256, true));
+  EXPECT_FALSE(StepLayout::supports(16, 8, 192, true));
+  EXPECT_FALSE(StepLayout::supports(16, 8, 128, true));
+  EXPECT_TRUE(StepLayout::supports(32, 8, 128, true));
   EXPECT_FALSE(StepLayout::supports(32, 2, 128));
   EXPECT_FALSE(StepLayout::supports(40, 7, 128));
 }
