@@ -393,8 +393,9 @@ bool serves_16bit_dense(const DenseCall& call) {
 
 void run_dense_16bit(const DenseCall& call, Stream stream) {
   const int multiprocessors = attribute(cudaDevAttrMultiProcessorCount, kMultiprocessors);
-  if (serves_dense_hopper(call, multiprocessors) && has_clusters()) {
-    return run_dense_hopper(call, multiprocessors, stream);
+  if (serves_dense_hopper(call, multiprocessors) && has_clusters() &&
+      run_dense_hopper(call, multiprocessors, stream)) {
+    return;
   }
   launch_for_weights(call, nullptr, stream);
 }

@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <class Number, int kTokens>
-void launch_tokens(const DenseCall& a, Stream stream) {
+bool launch_tokens(const DenseCall& a, Stream stream) {
   using Tile = HopperTile<kTokens>;
   static SharedMemoryLimit limit;
   const cuda::Number number = Number::kIsF16 ? cuda::Number::kF16 : cuda::Number::kBF16;
@@ -173,10 +173,11 @@ void launch_tokens(const DenseCall& a, Stream stream) {
           .ok() &&
       describe_activations(maps.inputs, a.x, a.m, a.cols, a.x_stride, kBoxTokens, number).ok();
   auto* const kernel = dense_hopper<Number, Tile>;
-  if (!is_described || !limit.allow(kernel, Tile::kBytes)) return;
+  if (!is_described || !limit.allow(kernel, Tile::kBytes)) return false;
   const dim3 grid(static_cast<unsigned>((a.rows + kOutputs - 1) / kOutputs),
                   static_cast<unsigned>((a.m + kTokens - 1) / kTokens));
   launch(kernel, {grid, kThreads, Tile::kBytes}, stream, a, maps);
+  return true;
 }
 
 int64_t ctas_of(const DenseCall& call, int64_t tokens) {
@@ -185,12 +186,12 @@ int64_t ctas_of(const DenseCall& call, int64_t tokens) {
 
 /// Tiles of 256 tokens take 1.54 times as long as those of 128.
 template <class Number>
-void launch_number(const DenseCall& call, int multiprocessors, Stream stream) {
+bool launch_number(const DenseCall& call, int multiprocessors, Stream stream) {
   const auto waves = [&](int64_t tokens) {
     return (ctas_of(call, tokens) + multiprocessors - 1) / multiprocessors;
   };
   if (154 * waves(256) < 100 * waves(128)) return launch_tokens<Number, 256>(call, stream);
-  launch_tokens<Number, 128>(call, stream);
+  return launch_tokens<Number, 128>(call, stream);
 }
 
 }  // namespace
@@ -200,11 +201,11 @@ bool serves_dense_hopper(const DenseCall& call, int multiprocessors) {
          4 * ctas_of(call, kBoxTokens) >= multiprocessors;
 }
 
-void run_dense_hopper(const DenseCall& call, int multiprocessors, Stream stream) {
+bool run_dense_hopper(const DenseCall& call, int multiprocessors, Stream stream) {
   if (call.x_element == Element::kF16) {
     return launch_number<gpu::F16>(call, multiprocessors, stream);
   }
-  launch_number<gpu::BF16>(call, multiprocessors, stream);
+  return launch_number<gpu::BF16>(call, multiprocessors, stream);
 }
 
 }  // namespace subbyte::cuda

@@ -15,7 +15,8 @@ namespace subbyte::cuda {
 /// one type, tiles for a quarter of the multiprocessors, not in batch-invariant mode.
 bool serves_dense_hopper(const DenseCall& call, int multiprocessors);
 
-/// Takes rows as serves_16bit_dense() wants them. Errors are left to cudaGetLastError().
-void run_dense_hopper(const DenseCall& call, int multiprocessors, Stream stream);
+/// Takes rows as serves_16bit_dense() wants them. Errors are left to cudaGetLastError(). False: the
+/// driver cannot describe the matrices to TMA, or gives a CTA too little memory, and nothing runs.
+bool run_dense_hopper(const DenseCall& call, int multiprocessors, Stream stream);
 
 }  // namespace subbyte::cuda
