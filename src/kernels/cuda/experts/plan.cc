@@ -115,7 +115,8 @@ ExpertTiles expert_tiles(int64_t tokens, const ExpertRules& rules) {
   } else if (rules.has_large_m && routes >= kTokensOfLargeM128 * rules.experts) {
     const bool many = routes >= kTokensOfLargeM256 * rules.experts;
     tiles.kernel = many ? KernelKind::kLargeM256 : KernelKind::kLargeM128;
-  } else if (rules.has_panel && tokens > kTokensOfSmallExperts) {
+  } else if (rules.has_panel && tokens > kTokensOfSmallExperts &&
+             routes < kTokensOfSmallM64 * rules.experts) {
     tiles.kernel = KernelKind::kPanel16;
   } else if (tokens > tokens_of(KernelKind::kSmallM8) &&
              routes > kTokensOfSmallM8 * rules.experts) {

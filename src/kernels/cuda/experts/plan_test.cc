@@ -69,6 +69,8 @@ TEST(ExpertTiles, are_panels_of_16_for_few_tokens_of_each_expert) {
   EXPECT_EQ(expert_tiles(8, {128, 8, false, true, true}).kernel, KernelKind::kSmallM8);
   EXPECT_EQ(expert_tiles(64, {128, 8, true, true, true}).kernel, KernelKind::kSmallM16);
   EXPECT_EQ(expert_tiles(384, {128, 8, false, true, true}).kernel, KernelKind::kLargeM128);
+  EXPECT_EQ(expert_tiles(383, {128, 8, false, false, true}).kernel, KernelKind::kPanel16);
+  EXPECT_EQ(expert_tiles(384, {128, 8, false, false, true}).kernel, KernelKind::kSmallM64);
 }
 
 std::vector<WeightFormat> formats() {
