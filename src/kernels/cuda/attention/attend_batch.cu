@@ -1,43 +1,26 @@
-// A CTA has a task and a head of keys. Queries are operand B of the tensor cores, keys and values
-// go from the cache straight to registers as operand A, as in a step's kernel (step/attention.cuh):
-//
-//   scores   S^T [16 keys x 8 queries]  = K [16 keys x head_dim] Q^T
-//   values   O^T [head_dim x 8 queries] += V^T [head_dim x 16 keys] P^T
-//
-// A lane (g = lane / 4, t = lane % 4) has elements 32 b + 8 t .. + 7 of each block b of keys g and
-// g + 8, and of keys 2t, 2t + 1, 2t + 8, 2t + 9 elements 8 g .. + 7 of each 64 of the values. Warps
-// take runs of 16 keys in turns, each with the next one on its way, and add their partials in
-// order. The first is asked for before the kernel that gives q, k and v has ended.
+// A CTA has a task and a head of keys, each warp a run of 16 keys (key_run.cuh). Keys and values
+// go from the cache straight to registers. Warps take runs in turns, each with the next one on its
+// way, and add their partials in order. The first is asked for before the kernel that gives q, k
+// and v has ended.
 
 #include "kernels/cuda/attention/attend_batch.h"
 
 #include "kernels/cuda/attention/attention_merge.cuh"
 #include "kernels/cuda/attention/head_quarters.cuh"
+#include "kernels/cuda/attention/key_run.cuh"
 #include "kernels/cuda/common/launch.cuh"
 
 namespace subbyte::cuda {
 namespace {
 
 constexpr int kMaxQueries = 8;
-constexpr int kRun = 16;  // keys
 constexpr int kWarpsOfMultiprocessor = 16;
-
-/// 8 x 8 numbers of 16 bits, transposed.
-__device__ __forceinline__ uint32_t transposed(uint32_t value) {
-  uint32_t result;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(value));
-  return result;
-}
 
 /// Within two units; results below 2^-126 are zero.
 __device__ __forceinline__ float exp2_of(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
-}
-
-__device__ __forceinline__ uint32_t word(const uint4& v, int i) {
-  return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
 /// Shared memory of a CTA: the queries of a head of keys, the token's own key and value; then of
@@ -57,6 +40,7 @@ template <class Number, int kWarps, int kDim>
 class BatchAttend {
  public:
   using Shared = BatchShared<kWarps, kDim>;
+  using Run = KeyRun<Number, kDim>;
 
   __device__ BatchAttend(const RotateCall& r, const AttentionCall& a, const AttentionTask& task,
                          Shared& shared)
@@ -70,13 +54,15 @@ class BatchAttend {
         q_per_kv_(a.heads / a.kv_heads),
         last_(task.position),
         first_(first_key(a, task.position)),
-        begin_(max(task.begin, first_ / kRun * kRun)),
-        end_(min(task.end, task.position + 1)) {}
+        begin_(max(task.begin, first_ / kRunKeys * kRunKeys)),
+        end_(min(task.end, task.position + 1)) {
+    run_.clear_results();
+  }
 
   __device__ void run() {
-    int key = begin_ + warp_ * kRun;
+    int key = begin_ + warp_ * kRunKeys;
     load_pages(begin_ / kPagePositions);
-    if (begin_ + warp_ * kRun < end_) {
+    if (begin_ + warp_ * kRunKeys < end_) {
       const Rows rows = rows_of_run(key);
       load_keys(rows);
       load_values(rows);
@@ -86,15 +72,15 @@ class BatchAttend {
     __syncthreads();
 #pragma unroll 1
     while (key < end_) {
-      const int next = key + kWarps * kRun;
-      if (last_ - key < kRun) take_own(key);
+      const int next = key + kWarps * kRunKeys;
+      if (last_ - key < kRunKeys) take_own(key);
       float scores[4];
-      multiply_keys(scores);
+      run_.multiply_keys(scores, [&](int block) { return query(block); });
       if (next / kPagePositions - first_page_ >= kLanes) load_pages(next / kPagePositions);
       const Rows rows = rows_of_run(min(next, end_ - 1));
       if (next < end_) load_keys(rows);
       weigh(scores, key);
-      add_values(scores);
+      run_.add_values(scores);
       if (next < end_) load_values(rows);
       key = next;
     }
@@ -158,7 +144,7 @@ class BatchAttend {
     const std::byte* keys;
     int first, last;
 
-    __device__ bool are_all() const { return first == 0 && last >= kRun - 1; }
+    __device__ bool are_all() const { return first == 0 && last >= kRunKeys - 1; }
   };
   __device__ Rows rows_of_run(int key) const {
     const int page = __shfl_sync(~0u, page_, key / kPagePositions - first_page_);
@@ -176,52 +162,38 @@ class BatchAttend {
     return __ldcg(reinterpret_cast<const uint4*>(from));
   }
   __device__ void load_keys(const Rows& rows) {
-    const std::byte* const from = rows.keys + element_of_key(0) * 2;
+    const std::byte* const from = rows.keys + Run::element_of_key(lane_, 0) * 2;
     const auto load_all = [&](const auto& of_key) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
 #pragma unroll
-        for (int b = 0; b < kBlocks; ++b) keys_[b][h] = of_key(h, b * 64);
+        for (int b = 0; b < Run::kBlocks; ++b) run_.keys[b][h] = of_key(h, b * 64);
       }
     };
     if (rows.are_all()) {
       const std::byte* const own = from + lane_ / 4 * kRowBytes;
       load_all([&](int h, int offset) { return load(own + h * 8 * kRowBytes + offset); });
     } else {
-      load_all([&](int h, int offset) { return load(rows, key_of_run(h), from + offset); });
+      load_all([&](int h, int offset) { return load(rows, Run::key(lane_, h), from + offset); });
     }
   }
   __device__ void load_values(const Rows& rows) {
-    const std::byte* const from = rows.keys + a_.cache.run_bytes + element_of_value(0) * 2;
+    const std::byte* const from =
+        rows.keys + a_.cache.run_bytes + Run::element_of_value(lane_, 0) * 2;
     const auto load_all = [&](const auto& of_value) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
 #pragma unroll
-        for (int h = 0; h < kHalves; ++h) values_[i][h] = of_value(i, h * 128);
+        for (int h = 0; h < Run::kHalves; ++h) run_.values[i][h] = of_value(i, h * 128);
       }
     };
     if (rows.are_all()) {
-      const std::byte* const own = from + value_of_run(0) * kRowBytes;
+      const std::byte* const own = from + Run::value(lane_, 0) * kRowBytes;
       load_all(
           [&](int i, int offset) { return load(own + (i % 2 + i / 2 * 8) * kRowBytes + offset); });
     } else {
-      load_all([&](int i, int offset) { return load(rows, value_of_run(i), from + offset); });
+      load_all([&](int i, int offset) { return load(rows, Run::value(lane_, i), from + offset); });
     }
-  }
-
-  __device__ int key_of_run(int half) const {
-    return lane_ / 4 + 8 * half;
-  }
-  __device__ int value_of_run(int i) const {
-    return lane_ % 4 * 2 + i % 2 + i / 2 * 8;
-  }
-
-  // This lane's first elements.
-  __device__ int element_of_key(int block) const {
-    return block * 32 + lane_ % 4 * 8;
-  }
-  __device__ int element_of_value(int half) const {
-    return half * 64 + lane_ / 4 * 8;
   }
 
   /// The token's own key and value, which are in shared memory.
@@ -231,15 +203,16 @@ class BatchAttend {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
 #pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
-        take(of_run == key_of_run(h), keys_[b][h], own + element_of_key(b));
+      for (int b = 0; b < Run::kBlocks; ++b) {
+        take(of_run == Run::key(lane_, h), run_.keys[b][h], own + Run::element_of_key(lane_, b));
       }
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
 #pragma unroll
-      for (int h = 0; h < kHalves; ++h) {
-        take(of_run == value_of_run(i), values_[i][h], own + Shared::kStride + element_of_value(h));
+      for (int h = 0; h < Run::kHalves; ++h) {
+        take(of_run == Run::value(lane_, i), run_.values[i][h],
+             own + Shared::kStride + Run::element_of_value(lane_, h));
       }
     }
   }
@@ -251,35 +224,21 @@ class BatchAttend {
 
   /// Of query g; whatever is there for queries that do not exist.
   __device__ uint4 query(int block) const {
-    return *reinterpret_cast<const uint4*>(&shared_.heads[lane_ / 4][element_of_key(block)]);
-  }
-
-  /// Scores of keys g, g, g + 8, g + 8 by queries 2t, 2t + 1.
-  __device__ void multiply_keys(float (&scores)[4]) const {
-    float chains[2][4] = {};
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      const uint32_t low[4] = {keys_[b][0].x, keys_[b][1].x, keys_[b][0].y, keys_[b][1].y};
-      const uint32_t high[4] = {keys_[b][0].z, keys_[b][1].z, keys_[b][0].w, keys_[b][1].w};
-      const uint4 q = query(b);
-      mma<Number>(chains[0], low, q.x, q.y);
-      mma<Number>(chains[1], high, q.z, q.w);
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) scores[i] = chains[0][i] + chains[1][i];
+    return *reinterpret_cast<const uint4*>(
+        &shared_.heads[lane_ / 4][Run::element_of_key(lane_, block)]);
   }
 
   /// Scores turned into weights; what was added before is scaled where larger ones come.
   __device__ void weigh(float (&scores)[4], int key) {
     const float scale = a_.scale * kLog2E;
-    const bool all_see = key >= first_ && key + kRun - 1 <= last_;
+    const bool all_see = key >= first_ && key + kRunKeys - 1 <= last_;
     float shrink[2];
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      float most = largest_[c];
+      float most = run_.largest[c];
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int at = key + key_of_run(h);
+        const int at = key + Run::key(lane_, h);
         float& score = scores[2 * h + c];
         score = all_see || (at >= first_ && at <= last_) ? score * scale : -INFINITY;
         most = fmaxf(most, score);
@@ -289,50 +248,21 @@ class BatchAttend {
         most = fmaxf(most, __shfl_xor_sync(~0u, most, distance));
       }
       const float base = most == -INFINITY ? 0 : most;
-      shrink[c] = exp2_of(largest_[c] - base);
-      largest_[c] = most;
+      shrink[c] = exp2_of(run_.largest[c] - base);
+      run_.largest[c] = most;
       scores[c] = exp2_of(scores[c] - base);
       scores[2 + c] = exp2_of(scores[2 + c] - base);
-      sums_[c] = sums_[c] * shrink[c] + scores[c] + scores[2 + c];
+      run_.sums[c] = run_.sums[c] * shrink[c] + scores[c] + scores[2 + c];
     }
     if (!__any_sync(~0u, shrink[0] != 1 || shrink[1] != 1)) return;
 #pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) results_[i][e] *= shrink[e % 2];
-    }
-  }
-
-  /// The element of this lane's eights of values that row g (0) or g + 8 (1) of a tile is.
-  static __device__ constexpr int half_of(int row) {
-    return kHalves == 2 ? row : 0;
-  }
-  static __device__ constexpr int element_of(int tile, int row) {
-    return kHalves == 2 ? tile : 2 * tile + row;
-  }
-
-  __device__ void add_values(const float (&weights)[4]) {
-    const uint32_t b[2] = {transposed(Number::pack_x2(weights[0], weights[1])),
-                           transposed(Number::pack_x2(weights[2], weights[3]))};
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-      uint32_t a[4];
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        const int half = half_of(r % 2);
-        const int element = element_of(i, r % 2);
-        a[r] = __byte_perm(word(values_[r / 2 * 2][half], element / 2),
-                           word(values_[r / 2 * 2 + 1][half], element / 2),
-                           element % 2 == 0 ? 0x5410 : 0x7632);
-      }
-      mma<Number>(results_[i], a, b[0], b[1]);
-    }
+    for (int c = 0; c < 2; ++c) run_.scale_results(c, shrink[c]);
   }
 
   // --- sums over warps
 
   __device__ int runs() const {
-    return (end_ - begin_ + kRun - 1) / kRun;
+    return (end_ - begin_ + kRunKeys - 1) / kRunKeys;
   }
 
   /// Of this warp, if it had keys.
@@ -340,30 +270,16 @@ class BatchAttend {
     if (warp_ >= runs()) return;
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-#pragma unroll
-      for (int distance = 4; distance < kLanes; distance *= 2) {
-        sums_[c] += __shfl_xor_sync(~0u, sums_[c], distance);
-      }
+      run_.finish_sum(c);
       const int query = lane_ % 4 * 2 + c;
       if (lane_ < 4) {
-        shared_.largest[warp_][query] = largest_[c];
-        shared_.sums[warp_][query] = sums_[c];
+        shared_.largest[warp_][query] = run_.largest[c];
+        shared_.sums[warp_][query] = run_.sums[c];
       }
       if (query >= q_per_kv_) continue;
 #pragma unroll
-      for (int h = 0; h < kHalves; ++h) {
-        float eight[8];
-#pragma unroll
-        for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-          for (int row = 0; row < 2; ++row) {
-            if (half_of(row) == h) eight[element_of(i, row)] = results_[i][2 * row + c];
-          }
-        }
-        auto* const to =
-            reinterpret_cast<float4*>(&shared_.values[warp_][query][element_of_value(h)]);
-        to[0] = {eight[0], eight[1], eight[2], eight[3]};
-        to[1] = {eight[4], eight[5], eight[6], eight[7]};
+      for (int h = 0; h < Run::kHalves; ++h) {
+        run_.store_results(&shared_.values[warp_][query][Run::element_of_value(lane_, h)], h, c);
       }
     }
   }
@@ -417,9 +333,6 @@ class BatchAttend {
   }
 
   static constexpr int kRowBytes = kDim * 2;  // of the cache
-  static constexpr int kBlocks = kDim / 32;   // of a key
-  static constexpr int kHalves = kDim / 64;   // of a value
-  static constexpr int kTiles = kDim / 16;    // of results
 
   const RotateCall& r_;
   const AttentionCall& a_;
@@ -432,11 +345,7 @@ class BatchAttend {
   const int last_, first_;  // keys that the token sees
   const int begin_, end_;   // those of the task
   int first_page_ = 0, page_ = 0;
-  uint4 keys_[kBlocks][2];                     // of keys g and g + 8 of a run
-  uint4 values_[4][kHalves];                   // of keys 2t, 2t + 1, 2t + 8, 2t + 9
-  float largest_[2] = {-INFINITY, -INFINITY};  // of queries 2t and 2t + 1, in powers of two
-  float sums_[2] = {};
-  float results_[kTiles][4] = {};
+  Run run_;
 };
 
 template <class Number, int kWarps, int kDim>

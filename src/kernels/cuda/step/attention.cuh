@@ -1,17 +1,8 @@
 #pragma once
 // Attention of single tokens inside a step: queries stay in registers as operand B of the tensor
-// cores, keys and values go from the cache straight to operand A, so shared memory is left to the
-// ring of weights.
-//
-//   scores   S^T [16 keys x 8 queries]  = K [16 keys x head_dim] Q^T
-//   values   O^T [head_dim x 8 queries] += V^T [head_dim x 16 keys] P^T
-//
-// The queries of a head of keys are the eight columns; those that do not exist are never stored.
-// Which element of a head is which input of the instruction does not matter as long as keys and
-// queries agree: a lane (g = lane / 4, t = lane % 4) has elements 32 b + 8 t .. + 7 of each block b
-// of keys g and g + 8, 16 bytes at once; of values it has elements 8 g .. + 7 and 64 + 8 g .. + 7
-// of keys 2t, 2t + 1, 2t + 8, 2t + 9. The weights P^T come out of the scores by a transposition in
-// registers (movmatrix).
+// cores, keys and values go from the cache straight to operand A (attention/key_run.cuh), so shared
+// memory is left to the ring of weights. The queries of a head of keys are the eight columns; those
+// that do not exist are never stored.
 //
 // Of heads of more than 128 elements four warps have a run of keys, a quarter of the elements each,
 // of values 4 g .. + 3 and 32 + 4 g .. + 3 of that: each leaves its part of the scores for the
@@ -23,6 +14,7 @@
 
 #include <type_traits>
 
+#include "kernels/cuda/attention/key_run.cuh"
 #include "kernels/cuda/common/prologue_epilogue.cuh"
 #include "kernels/cuda/experts/choose.cuh"
 #include "kernels/cuda/step/attention_item.cuh"
@@ -33,13 +25,6 @@
 #include "kernels/cuda/step/program.h"
 
 namespace subbyte::cuda {
-
-/// 8 x 8 numbers of 16 bits, transposed.
-__device__ __forceinline__ uint32_t movmatrix(uint32_t value) {
-  uint32_t transposed;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(value));
-  return transposed;
-}
 
 template <class Number, bool kIsLong, class Clock>
 class StepAttend : StepAttentionItem<Number, kIsLong, Clock> {
@@ -68,7 +53,7 @@ class StepAttend : StepAttentionItem<Number, kIsLong, Clock> {
     bool is_first = true;
 #pragma unroll 1
     do {
-      if constexpr (!kIsLong) clear();
+      if constexpr (!kIsLong) run_.clear_results();
       int key = first_key_;
       fetch(key);  // which depends on no other CTA
       prepare();
@@ -77,7 +62,7 @@ class StepAttend : StepAttentionItem<Number, kIsLong, Clock> {
       clock_.at(StepPhase::kMultiplies);
       if (is_first) leave_last();
       is_first = false;
-      if constexpr (kIsLong) clear();  // where registers are few before
+      if constexpr (kIsLong) run_.clear_results();  // where registers are few before
 #pragma unroll 1
       while (key < end_) {
         if (last_ - key < kRunKeys) take_new_key(key);
@@ -97,24 +82,9 @@ class StepAttend : StepAttentionItem<Number, kIsLong, Clock> {
   }
 
  private:
-  static constexpr int kKeyBlocks = kPart / 32;                  // of 32 elements of a key
-  static constexpr int kValueTiles = kPart / 16;                 // of 16 elements of the values
-  using ValueWords = std::conditional_t<kIsLong, uint2, uint4>;  // those of a lane side by side
+  using Run = KeyRun<Number, kPart, std::conditional_t<kIsLong, uint2, uint4>>;
 
   // --- a run of 16 keys
-
-  __device__ void clear() {
-#pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      largest_[c] = -INFINITY;
-      sums_[c] = 0;
-    }
-#pragma unroll
-    for (int i = 0; i < kValueTiles; ++i) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) values_[i][e] = 0;
-    }
-  }
 
   /// Loads a run of keys and values but for the token's own. Rows after the last one are that one's
   /// again, whose weights are zero; where there is none, zeros, whatever memory holds.
@@ -127,48 +97,42 @@ class StepAttend : StepAttentionItem<Number, kIsLong, Clock> {
     if (last_row < 0) return clear_run();
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const std::byte* const row = keys + min(key_of_run(h), last_row) * a_.head_dim * 2;
+      const std::byte* const row = keys + min(Run::key(lane_, h), last_row) * a_.head_dim * 2;
 #pragma unroll
-      for (int b = 0; b < kKeyBlocks; ++b) keys_[b][h] = load<uint4>(row, element_of_key(b));
+      for (int b = 0; b < Run::kBlocks; ++b) load(run_.keys[b][h], row, element_of_key(b));
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const std::byte* const row = values + min(value_of_run(i), last_row) * a_.head_dim * 2;
+      const std::byte* const row = values + min(Run::value(lane_, i), last_row) * a_.head_dim * 2;
 #pragma unroll
-      for (int h = 0; h < 2; ++h) run_values_[i][h] = load<ValueWords>(row, element_of_value(h));
+      for (int h = 0; h < 2; ++h) load(run_.values[i][h], row, element_of_value(h));
     }
   }
   __device__ void clear_run() {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
 #pragma unroll
-      for (int b = 0; b < kKeyBlocks; ++b) keys_[b][h] = {};
+      for (int b = 0; b < Run::kBlocks; ++b) run_.keys[b][h] = {};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) run_values_[i][h] = {};
+      for (int i = 0; i < 4; ++i) run_.values[i][h] = {};
     }
-  }
-  __device__ int key_of_run(int half) const {
-    return lane_ / 4 + 8 * half;
-  }
-  __device__ int value_of_run(int i) const {
-    return lane_ % 4 * 2 + i % 2 + i / 2 * 8;
   }
 
   // This lane's first elements. Of those after the end of a head, which come from its begin, keys
   // meet queries that are zero, and the sums of values are never stored.
   __device__ int element_of_key(int block) const {
-    return in_head(part() + block * 32 + lane_ % 4 * 8);
+    return in_head(part() + Run::element_of_key(lane_, block));
   }
   __device__ int element_of_value(int half) const {
-    return in_head(part() + half * kPart / 2 + lane_ / 4 * kValueTiles);
+    return in_head(part() + Run::element_of_value(lane_, half));
   }
   __device__ int in_head(int element) const {
     return element < a_.head_dim ? element : 0;
   }
 
   template <class Words>
-  static __device__ Words load(const std::byte* row, int element) {
-    return __ldcg(reinterpret_cast<const Words*>(row + element * 2));
+  static __device__ void load(Words& to, const std::byte* row, int element) {
+    to = __ldcg(reinterpret_cast<const Words*>(row + element * 2));
   }
 
   /// The token's own key and value, which are in shared memory.
@@ -178,12 +142,12 @@ class StepAttend : StepAttentionItem<Number, kIsLong, Clock> {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
 #pragma unroll
-      for (int b = 0; b < kKeyBlocks; ++b) {
-        take(of_run == key_of_run(h), keys_[b][h], own + element_of_key(b) * 2);
+      for (int b = 0; b < Run::kBlocks; ++b) {
+        take(of_run == Run::key(lane_, h), run_.keys[b][h], own + element_of_key(b) * 2);
       }
       const uint32_t value = own + (query_stride() + element_of_value(h)) * 2;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) take(of_run == value_of_run(i), run_values_[i][h], value);
+      for (int i = 0; i < 4; ++i) take(of_run == Run::value(lane_, i), run_.values[i][h], value);
     }
   }
   static __device__ void take(bool is_own, uint4& to, uint32_t from) {
@@ -198,32 +162,11 @@ class StepAttend : StepAttentionItem<Number, kIsLong, Clock> {
   }
 
   __device__ void add_run(int key) {
-    float scores[2][4] = {};  // keys g, g, g + 8, g + 8 by queries 2t, 2t + 1, of two chains
-#pragma unroll
-    for (int b = 0; b < kKeyBlocks; ++b) {
-      const uint32_t low[4] = {keys_[b][0].x, keys_[b][1].x, keys_[b][0].y, keys_[b][1].y};
-      const uint32_t high[4] = {keys_[b][0].z, keys_[b][1].z, keys_[b][0].w, keys_[b][1].w};
-      const uint4 q = query(b);
-      mma<Number>(scores[0], low, q.x, q.y);
-      mma<Number>(scores[1], high, q.z, q.w);
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) scores[0][i] += scores[1][i];
-    if constexpr (kIsLong) add_parts(scores[0]);
-    update_softmax(scores[0], key);
-    const uint32_t weights[2] = {movmatrix(Number::pack_x2(scores[0][0], scores[0][1])),
-                                 movmatrix(Number::pack_x2(scores[0][2], scores[0][3]))};
-#pragma unroll
-    for (int i = 0; i < kValueTiles; ++i) {
-      const uint32_t select = i % 2 == 0 ? 0x5410 : 0x7632;
-      uint32_t a[4];
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        a[r] = __byte_perm(word(run_values_[r / 2 * 2][r % 2], i / 2),
-                           word(run_values_[r / 2 * 2 + 1][r % 2], i / 2), select);
-      }
-      mma<Number>(values_[i], a, weights[0], weights[1]);
-    }
+    float scores[4];
+    run_.multiply_keys(scores, [&](int block) { return query(block); });
+    if constexpr (kIsLong) add_parts(scores);
+    update_softmax(scores, key);
+    run_.add_values(scores);
   }
 
   /// All warps of the run add what they have of the scores, in the same order.
@@ -246,22 +189,15 @@ class StepAttend : StepAttentionItem<Number, kIsLong, Clock> {
     asm volatile("bar.sync %0, %1;" ::"r"(kFirst + run_of_warp()), "n"(kThreads) : "memory");
   }
 
-  static __device__ uint32_t word(const uint2& v, int i) {
-    return i == 0 ? v.x : v.y;
-  }
-  static __device__ uint32_t word(const uint4& v, int i) {
-    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-  }
-
   /// Scores turned into weights; what was added before is scaled.
   __device__ void update_softmax(float (&scores)[4], int key) {
     const float scale = a_.scale * kLog2E;
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      float most = largest_[c];
+      float most = run_.largest[c];
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int at = key + lane_ / 4 + 8 * h;
+        const int at = key + Run::key(lane_, h);
         float& score = scores[2 * h + c];
         score = at >= first_ && at <= last_ ? score * scale : -INFINITY;
         most = fmaxf(most, score);
@@ -271,16 +207,12 @@ class StepAttend : StepAttentionItem<Number, kIsLong, Clock> {
         most = fmaxf(most, __shfl_xor_sync(~0u, most, distance));
       }
       const float base = most == -INFINITY ? 0 : most;
-      const float shrink = exp2f(largest_[c] - base);
-      largest_[c] = most;
+      const float shrink = exp2f(run_.largest[c] - base);
+      run_.largest[c] = most;
       scores[c] = exp2f(scores[c] - base);
       scores[2 + c] = exp2f(scores[2 + c] - base);
-      sums_[c] = sums_[c] * shrink + scores[c] + scores[2 + c];
-#pragma unroll
-      for (int i = 0; i < kValueTiles; ++i) {
-        values_[i][c] *= shrink;
-        values_[i][2 + c] *= shrink;
-      }
+      run_.sums[c] = run_.sums[c] * shrink + scores[c] + scores[2 + c];
+      run_.scale_results(c, shrink);
     }
   }
 
@@ -302,27 +234,18 @@ class StepAttend : StepAttentionItem<Number, kIsLong, Clock> {
   __device__ void store_partials() {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-#pragma unroll
-      for (int distance = 4; distance < kLanes; distance *= 2) {
-        sums_[c] += __shfl_xor_sync(~0u, sums_[c], distance);
-      }
+      run_.finish_sum(c);
       const int query = lane_ % 4 * 2 + c;
       if (lane_ < 4 && part() == 0) {
-        ends()[run_of_warp() * kStepHeads + query] = largest_[c];
-        ends()[(kStepWarps + run_of_warp()) * kStepHeads + query] = sums_[c];
+        ends()[run_of_warp() * kStepHeads + query] = run_.largest[c];
+        ends()[(kStepWarps + run_of_warp()) * kStepHeads + query] = run_.sums[c];
       }
       if (query >= q_per_kv_) continue;
       float* const to = values_of(run_of_warp()) + query * value_stride();
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int element = part() + half * kPart / 2 + lane_ / 4 * kValueTiles;
-        if (element >= a_.head_dim) continue;
-#pragma unroll
-        for (int i = 0; i < kValueTiles; i += 4) {
-          *reinterpret_cast<float4*>(to + element + i) = {
-              values_[i][2 * half + c], values_[i + 1][2 * half + c], values_[i + 2][2 * half + c],
-              values_[i + 3][2 * half + c]};
-        }
+        const int element = part() + Run::element_of_value(lane_, half);
+        if (element < a_.head_dim) run_.store_results(to + element, half, c);
       }
     }
   }
@@ -430,12 +353,7 @@ class StepAttend : StepAttentionItem<Number, kIsLong, Clock> {
     store_number<Number>(a_.y, int64_t{token_} * a_.heads * a_.head_dim + at, value);
   }
 
-  // Set to zero, or the compiler keeps registers for them through all operations.
-  uint4 keys_[kKeyBlocks][2] = {};    // of keys g and g + 8 of a run
-  ValueWords run_values_[4][2] = {};  // of keys 2t, 2t + 1, 2t + 8, 2t + 9
-  float largest_[2];                  // of queries 2t and 2t + 1, in powers of two
-  float sums_[2];
-  float values_[kValueTiles][4];
+  Run run_ = {};  // or the compiler keeps registers for it through all operations
 };
 
 }  // namespace subbyte::cuda

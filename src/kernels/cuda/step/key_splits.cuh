@@ -1,11 +1,10 @@
 #pragma once
 // How the keys of a token are divided among CTAs in a step.
 
+#include "kernels/cuda/attention/key_run.cuh"
 #include "kernels/cuda/step/program.h"
 
 namespace subbyte::cuda {
-
-inline constexpr int kRunKeys = 16;  // that a warp takes at a time
 
 /// Keys that a token sees, and how they are split: not where all warps of a CTA have one run, since
 /// adding splits takes as long as a second one; then into so many that one token has many CTAs.
