@@ -47,6 +47,7 @@ std::vector<float> run(const AttentionProblem& problem, const Cache& cache,
   call.head_dim = static_cast<int32_t>(problem.dim);
   call.window = static_cast<int32_t>(problem.window);
   call.scale = 1 / std::sqrt(static_cast<float>(problem.dim));
+  call.cap = problem.cap;
   if (problem.has_sinks) call.sinks = sinks_device.data<float>();
   call.pages = reinterpret_cast<const int32_t*>(table.data());
   call.cache = cache.layer(cache_device.data());
@@ -153,6 +154,14 @@ TEST_P(GpuAttention, windows_and_sinks) {
   expect_attention({4, 2, 96, Element::kBF16, GetParam(), 0, true, kParts});
 }
 
+TEST_P(GpuAttention, caps_of_scores) {
+  for (const int64_t dim : {64, 128, 256}) {
+    AttentionProblem problem = {4, 2, dim, Element::kBF16, GetParam(), 0, true, kParts};
+    problem.cap = 2;
+    expect_attention(problem);
+  }
+}
+
 /// Of one to three tasks of 128 tokens, beside single tokens, on both sides of borders of pages.
 TEST(GpuPagedAttention, prompts_by_wgmma_agree_with_the_formula) {
   if (value_of(cuda::query_device(0)).compute_capability != 90) {
@@ -168,6 +177,9 @@ TEST(GpuPagedAttention, prompts_by_wgmma_agree_with_the_formula) {
             {heads, kv_heads, 128, element, element, 0, has_sinks, parts, false, true});
       }
     }
+    AttentionProblem capped = {4, 2, 128, element, element, 0, false, parts, false, true};
+    capped.cap = 2;
+    expect_attention(capped);
   }
 }
 

@@ -25,6 +25,7 @@ struct AttentionProblem {
   std::vector<PartSize> parts;
   bool batch_invariant = false;
   bool has_wgmma = false;
+  float cap = 0;  // scores s become cap * tanh(s / cap); 0: they stay
 };
 
 /// Keys and values of the parts, and where they lie in the pages of two layers.
@@ -131,9 +132,9 @@ struct RowResult {
 /// or, of e4m3, in those of the activations. Relative to what each stands in:
 ///   scores   queries rounded to that type, if they have another; tensor cores cut nine times for
 ///            eight inputs, 2^-23 each; three roundings of the scale, one of the scale of a key;
-/// one
-///            of the difference to the largest score, which is at most twice the largest sum of
-///            magnitudes away; exp2f within two units, four u
+///            one of the difference to the largest score, which is at most twice the largest sum of
+///            magnitudes away; exp2f within two units, four u; with a cap, which brings scores
+///            nearer to each other, tanhf within two units and three roundings of at most the cap
 ///   weights  that error twice, in the sum of the weights, too; rounded for the product, in f16 by
 ///            2^-25 at least, as values of e4m3 are there; a factor with ten roundings at each tile
 ///            of 32 keys or more, and when partials are merged
@@ -155,7 +156,8 @@ inline RowResult expect_row(const AttentionProblem& problem, const Cache& cache,
       score += product;
       sum += std::fabs(product);
     }
-    scores.push_back(score * scale);
+    score *= scale;
+    scores.push_back(problem.cap > 0 ? problem.cap * std::tanh(score / problem.cap) : score);
     magnitude = std::max(magnitude, sum * scale);
   }
   double largest = sinks == nullptr ? -INFINITY : double(sinks[head]);
@@ -180,8 +182,8 @@ inline RowResult expect_row(const AttentionProblem& problem, const Cache& cache,
   const double of_queries = product == problem.element ? 0 : 1.01 * unit_of(product);
   const double dim_cuts = 9.0 / 8 * double(problem.dim) * 0x1p-23;
   const double extra = sinks == nullptr ? 0 : std::fabs(sinks[head]);
-  const double score_error =
-      (of_queries + dim_cuts + 4 * u) * magnitude + 2 * u * (2 * magnitude + extra) + 4 * u;
+  const double score_error = (of_queries + dim_cuts + 4 * u) * magnitude +
+                             2 * u * (2 * magnitude + extra) + 4 * u + 7 * u * problem.cap;
   const double relative = std::expm1(2 * score_error) + 1.01 * unit_of(product) +
                           9.0 / 8 * n * 0x1p-23 + (n + 10 * (n / 32 + 32) + 20) * u;
   for (int64_t d = 0; d < problem.dim; ++d) {
