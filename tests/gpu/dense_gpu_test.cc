@@ -117,9 +117,10 @@ TEST(GpuDense, agrees_with_double_precision) {
         expect_product({m, 130, 1096, weights, x, Element::kF32, true});
         expect_product({m, 5, 33, weights, x, x, true, 3});
       }
-      expect_product({130, 4200, 136, weights, x, Element::kF32, true});  // 198 tiles of gemm
+      expect_product({130, 4200, 456, weights, x, Element::kF32, true});  // 198 tiles of gemm
       expect_product({65, 4230, 200, weights, x, x, false, 8});
-      expect_product({257, 8500, 72, weights, x, Element::kF32, true, 8});  // tiles of 256 tokens
+      // Tiles of 256 tokens where 132 multiprocessors have them at once, and those of 128 twice.
+      expect_product({257, 8400, 328, weights, x, Element::kF32, true, 8});
       expect_product({130, 4200, 33, weights, x, x, true, 3});
     }
   }
