@@ -132,6 +132,23 @@ TEST(GpuExperts, of_short_rows) {
   }
 }
 
+/// CTAs of panels that have several units, of two experts, too, and rings that are filled again
+/// within a unit.
+TEST(GpuExperts, of_several_units_of_a_cta) {
+  for (const WeightFormat& format : {kAwq, kQ4K, kGptq8}) {
+    for (const Sizes& sizes : {Sizes{16, 320, 1040}, Sizes{3, 1104, 272}}) {
+      const TestExperts experts = random_experts(format, sizes, 14);
+      for (const cuda::Number number : kNumbers) {
+        OnGpu on(experts, number);
+        for (const int64_t tokens : {9, 20, 70}) {
+          expect_formula(experts, random_tokens(sizes, tokens, number, tokens), number, on,
+                         text_of(format, tokens, experts.matrices.top_k));
+        }
+      }
+    }
+  }
+}
+
 TEST(GpuExperts, with_uneven_routes_and_experts_without_tokens) {
   TestExperts experts = random_experts(kMxfp4, {64, 64, 64}, 5);
   experts.matrices.top_k = 2;
