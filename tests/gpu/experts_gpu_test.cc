@@ -136,7 +136,7 @@ TEST(GpuExperts, of_short_rows) {
 /// within a unit.
 TEST(GpuExperts, of_several_units_of_a_cta) {
   for (const WeightFormat& format : {kAwq, kQ4K, kGptq8}) {
-    for (const Sizes& sizes : {Sizes{16, 320, 1040}, Sizes{3, 1104, 272}}) {
+    for (const Sizes& sizes : {Sizes{16, 320, 1056}, Sizes{3, 1120, 288}}) {
       const TestExperts experts = random_experts(format, sizes, 14);
       for (const cuda::Number number : kNumbers) {
         OnGpu on(experts, number);
