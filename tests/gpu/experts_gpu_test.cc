@@ -21,6 +21,7 @@ constexpr WeightFormat kNvfp4 = {Format::kE2M1, Format::kE4M3, Zero::kNone, 16};
 constexpr WeightFormat kKbit3 = {Format::kNFL3, Format::kF16, Zero::kNone, 32};
 constexpr WeightFormat kKbit5 = {Format::kNFL5, Format::kF16, Zero::kNone, 32};
 constexpr WeightFormat kGptq8 = {Format::kU8, Format::kF16, Zero::kU8, 32};
+constexpr WeightFormat kU4In32s = {Format::kU4, Format::kF16, Zero::kU8, 32};
 
 TEST(GpuExperts, match_the_formula) {
   for (const WeightFormat& format : {kMxfp4, kAwq, kNf4}) {
@@ -116,7 +117,6 @@ TEST(GpuExperts, of_long_rows) {
 /// Fewer batches of inputs than warpgroups have a share of, and rows of one K tile, of which groups
 /// are parts.
 TEST(GpuExperts, of_short_rows) {
-  constexpr WeightFormat kU4In32s = {Format::kU4, Format::kF16, Zero::kU8, 32};
   constexpr WeightFormat kU2In16s = {Format::kU2, Format::kF16, Zero::kU8, 16};
   for (const WeightFormat& format : {kAwq, kU4In32s, kGptq8, kU2In16s, kQ6K}) {
     for (const Sizes& sizes : {Sizes{8, 160, 512}, Sizes{8, 384, 64}, Sizes{4, 64, 32}}) {
@@ -135,7 +135,7 @@ TEST(GpuExperts, of_short_rows) {
 /// CTAs of panels that have several units, of two experts, too, and rings that are filled again
 /// within a unit.
 TEST(GpuExperts, of_several_units_of_a_cta) {
-  for (const WeightFormat& format : {kAwq, kQ4K, kGptq8}) {
+  for (const WeightFormat& format : {kAwq, kQ4K, kU4In32s}) {
     for (const Sizes& sizes : {Sizes{16, 320, 1056}, Sizes{3, 1120, 288}}) {
       const TestExperts experts = random_experts(format, sizes, 14);
       for (const cuda::Number number : kNumbers) {
