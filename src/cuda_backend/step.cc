@@ -8,8 +8,6 @@
 #include <utility>
 
 #include "base/checked.h"
-#include "kernels/cuda/attention/attend_batch.h"
-#include "kernels/cuda/attention/paged_hopper.h"
 
 namespace subbyte {
 namespace {
@@ -89,12 +87,11 @@ struct GroupOfBatch {
 
 /// The tasks of a kind of attention, and where they lie in a packet.
 struct PlacedTasks {
-  PlacedTasks(const AttentionKind& of_kind, bool of_wgmma, cuda::AttentionTasks of_step,
-              cuda::ExpandedParts of_prompts, Packet& packet)
+  PlacedTasks(const AttentionKind& of_kind, DividedAttention divided, Packet& packet)
       : kind(of_kind),
-        has_wgmma(of_wgmma),
-        tasks(std::move(of_step)),
-        prompts(std::move(of_prompts)),
+        has_wgmma(divided.has_wgmma),
+        tasks(std::move(divided.tasks)),
+        prompts(std::move(divided.prompts)),
         expanded(cuda::expanded_tasks(prompts, kind.latents).prompt),
         prompt_at(packet.add(tasks.prompt)),
         split_at(packet.add(tasks.split)),
@@ -130,11 +127,6 @@ struct PlacedTasks {
   std::vector<cuda::AttentionTask> expanded;
   std::size_t prompt_at, split_at, merge_at, expanded_at, pages_at;
 };
-
-bool has_single_tokens(std::span<const cuda::AttentionPart> parts) {
-  return std::ranges::all_of(parts,
-                             [](const cuda::AttentionPart& part) { return part.num_tokens == 1; });
-}
 
 }  // namespace
 
@@ -203,15 +195,12 @@ Status CudaStep::begin(const Batch& batch, std::span<const std::byte> choices,
   const std::size_t rows_at = packet.add(head_rows);
   const std::size_t long_at = packet.add(are_long);
   const std::size_t choices_at = packet.add(choices);
+  const TaskRules rules = {
+      batch_invariant_, batch.observer != nullptr, element_, pool_->type(), split_ctas_, gpu_};
   std::vector<PlacedTasks> placed;
   for (const AttentionKind& kind : kinds) {
     const GroupOfBatch& group = groups[kind.group];
-    const bool may_expand = !batch_invariant_ && batch.observer == nullptr;
-    cuda::ExpandedParts parts = cuda::expanded_parts(
-        group.parts, may_expand ? kind.latents : cuda::ExpandedSizes(), group.pages, gpu_);
-    const bool by_wgmma = has_wgmma(kind, parts.cached);
-    cuda::AttentionTasks tasks = divide(parts.cached, kind, by_wgmma);
-    placed.emplace_back(kind, by_wgmma, std::move(tasks), std::move(parts), packet)
+    placed.emplace_back(kind, divide_attention({group.parts, group.pages}, kind, rules), packet)
         .add_to(shape_key_);
   }
   SUBBYTE_TRY(const std::byte* const memory, upload(packet.bytes()));
@@ -227,43 +216,6 @@ Status CudaStep::begin(const Batch& batch, std::span<const std::byte> choices,
   }
   for (PlacedTasks& one : placed) tasks_.push_back(std::move(one).in(memory));
   return {};
-}
-
-/// Tasks of kPagedTokens lose more than they gain where most of their rows are nobody's. So the
-/// kernel of a token follows from the others, which batch-invariant mode does not allow.
-bool CudaStep::has_wgmma(const AttentionKind& kind,
-                         std::span<const cuda::AttentionPart> parts) const {
-  if (batch_invariant_ || kind.has_sinks || !gpu_.has_wgmma || pool_->type() != element_ ||
-      !cuda::serves_paged_hopper(kind.layers, kind.head_dim, element_)) {
-    return false;
-  }
-  int64_t tokens = 0;
-  int64_t of_tasks = 0;
-  for (const cuda::AttentionPart& part : parts) {
-    if (part.num_tokens == 1) continue;
-    tokens += part.num_tokens;
-    of_tasks += static_cast<int64_t>(round_up(part.num_tokens, cuda::kPagedTokens));
-  }
-  return of_tasks <= 2 * tokens;
-}
-
-cuda::AttentionTasks CudaStep::divide(std::span<const cuda::AttentionPart> parts,
-                                      const AttentionKind& kind, bool has_wgmma) const {
-  cuda::AttentionLayers layers = kind.layers;
-  if (has_wgmma) layers.prompt_rows = cuda::kPagedTokens * layers.q_per_kv;
-  if (batch_invariant_) {
-    cuda::AttentionTasks tasks = cuda::invariant_attention_tasks(parts, layers);
-    if (has_single_tokens(parts)) cuda::round_up_tasks(tasks);
-    return tasks;
-  }
-  if (!has_single_tokens(parts)) return cuda::attention_tasks(parts, layers, split_ctas_);
-  // The kernel of a batch has one CTA of more warps where they are few.
-  const bool are_few = cuda::serves_batch_heads(layers.q_per_kv, kind.head_dim) &&
-                       std::ssize(parts) * layers.kv_heads <= gpu_.multiprocessors;
-  cuda::AttentionTasks tasks =
-      cuda::attention_tasks(parts, layers, are_few ? gpu_.multiprocessors : split_ctas_);
-  cuda::round_up_tasks(tasks);
-  return tasks;
 }
 
 const cuda::RowPlace* CudaStep::positions() const {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cuda_backend/device_memory.h"
-#include "kernels/cuda/attention/expansion.h"
+#include "cuda_backend/step_tasks.h"
 #include "kernels/cuda/common/elements.h"
 #include "ops/batch.h"
 
@@ -31,17 +31,6 @@ class StepBuffers {
   std::size_t used_ = 0;
 };
 
-/// Attention of one kind, in a group of the cache.
-struct AttentionKind {
-  int32_t group = 0;
-  cuda::AttentionLayers layers;
-  int64_t head_dim = 0;
-  cuda::ExpandedSizes latents = {};  // that may be expanded
-  bool has_sinks = false;
-
-  bool operator==(const AttentionKind&) const = default;
-};
-
 /// Prompts of a step whose latents are expanded.
 struct StepExpansion {
   const cuda::AttentionTask* tasks = nullptr;
@@ -58,7 +47,7 @@ struct StepTasks {
   const cuda::AttentionTask* split = nullptr;
   const cuda::MergeTask* merge = nullptr;
   int64_t num_prompt = 0;
-  bool has_wgmma = false;  // prompt tasks are those of kernels/cuda/attention/paged_hopper.h
+  bool has_wgmma = false;  // DividedAttention::has_wgmma
   std::vector<cuda::AttentionSlice> slices;
   int64_t num_partials = 0;
   StepExpansion expansion = {};
@@ -143,9 +132,6 @@ class CudaStep {
   };
 
   Result<const std::byte*> upload(std::span<const std::byte> bytes);
-  bool has_wgmma(const AttentionKind& kind, std::span<const cuda::AttentionPart> parts) const;
-  cuda::AttentionTasks divide(std::span<const cuda::AttentionPart> parts, const AttentionKind& kind,
-                              bool has_wgmma) const;
 
   cuda::Stream stream_;
   Element element_;
