@@ -93,9 +93,7 @@ class GpuEngineShape : public ::testing::Test {
   LoadedModel load_shape(const DeviceOptions& device) {
     if (!std::filesystem::exists(folder_ / "model")) {
       ThreadPool pool(8);
-      const Status made =
-          synthesize(folder_ / "model", {.shape = "8b", .format = "awq", .layers = 2}, pool);
-      EXPECT_TRUE(made.ok()) << made.error().message;
+      value_of(synthesize(folder_ / "model", {.shape = "8b", .format = "awq", .layers = 2}, pool));
     }
     return load(folder_ / "model", device);
   }
@@ -113,8 +111,7 @@ KvPool make_pool(const LoadedModel& on, int64_t num_pages) {
 /// Tokens that several sequences append in one step, with the logits of their last tokens.
 std::vector<float> forward(const LoadedModel& on, std::vector<Part> parts) {
   Logits logits;
-  const Status status = on.model->forward(*on.backend, {parts}, logits);
-  EXPECT_TRUE(status.ok()) << status.error().message;
+  value_of(on.model->forward(*on.backend, {parts}, logits));
   return logits.values;
 }
 
@@ -198,8 +195,7 @@ std::vector<float> after_long_context(const LoadedModel& on, std::span<const int
   Logits none;
   for (int64_t at = 0; at < kLongContext; at += kChunk) {
     const Part part = {&context.sequence(), tokens.subspan(at, kChunk), 0};
-    const Status status = on.model->forward(*on.backend, {{&part, 1}}, none);
-    EXPECT_TRUE(status.ok()) << status.error().message;
+    value_of(on.model->forward(*on.backend, {{&part, 1}}, none));
   }
   const auto after = tokens.subspan(kLongContext);
   std::vector<float> logits = in_steps(context, after.first(kAfterIt / 2), 1);
@@ -349,8 +345,7 @@ class Conversations {
   }
 
   std::vector<float> logits_of_step(const std::vector<int64_t>& counts) {
-    const Status status = step(counts);
-    EXPECT_TRUE(status.ok()) << status.error().message;
+    value_of(step(counts));
     return logits_.values;
   }
 

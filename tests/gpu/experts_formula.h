@@ -42,16 +42,14 @@ class OnGpu {
       : sizes_(experts.sizes),
         number_(number),
         router_(experts.router),
-        moe_(*cuda::query_device(), number, batch_invariant, in_mxfp8, nullptr) {
+        moe_(this_device(), number, batch_invariant, in_mxfp8, nullptr) {
     ThreadPool host(2);
     device::Uploader uploader(host);
     const auto gpu = device::Gpu::current(0, nullptr);
-    auto uploaded = upload_experts(experts.matrices,
-                                   {device::Gpu::current(0, nullptr, arena_), uploader, number});
-    expect_ok(uploaded.ok() ? uploader.finish(gpu) : Status(uploaded.error()));
-    if (!uploaded.ok()) return;
-    experts_ = std::move(*uploaded);
-    expect_ok(moe_.choose_kernels(experts_));
+    experts_ = value_of(upload_experts(
+        experts.matrices, {device::Gpu::current(0, nullptr, arena_), uploader, number}));
+    value_of(uploader.finish(gpu));
+    value_of(moe_.choose_kernels(experts_));
   }
 
   bool is_apart() const { return experts_.is_apart(); }
@@ -64,25 +62,18 @@ class OnGpu {
     const auto logits = on_device(inputs.logits.data(), inputs.logits.size() * 4);
     const CudaRows rows = {x.data(), inputs.tokens, sizes_.hidden};
     const auto routes =
-        moe_.run(rows, reinterpret_cast<const float*>(logits.data()), experts_, router_);
-    expect_ok(routes.ok() ? Status() : Status(routes.error()));
-    if (!routes.ok()) return {};
+        value_of(moe_.run(rows, reinterpret_cast<const float*>(logits.data()), experts_, router_));
     cuda::run_add_routes(
-        {y.data(), *routes, cuda::element_of(number_), inputs.tokens, sizes_.hidden}, nullptr);
+        {y.data(), routes, cuda::element_of(number_), inputs.tokens, sizes_.hidden}, nullptr);
     expect_ok(cudaMemcpy(found.data(), y.data(), found.size() * 2, cudaMemcpyDeviceToHost));
     return to_floats(found, number_);
   }
 
  private:
-  static void expect_ok(const Status& status) {
-    EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
-  }
-  static void expect_ok(cudaError_t error) { testing::expect_ok(error); }
-
   /// A copy of the bytes; without any, poison.
   static CudaBuffer on_device(const void* from, std::size_t bytes) {
     CudaBuffer buffer;
-    expect_ok(buffer.grow(static_cast<int64_t>(bytes)));
+    value_of(buffer.grow(static_cast<int64_t>(bytes)));
     if (from == nullptr) {
       expect_ok(cudaMemset(buffer.data(), 0xFF, bytes));
     } else {

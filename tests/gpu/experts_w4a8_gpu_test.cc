@@ -68,7 +68,7 @@ class Problem {
   int64_t routes() const { return std::ssize(token_of_); }
 
   std::vector<float> run() const {
-    const cuda::PackedFormat format = *cuda::packed_format(experts_.front().view);
+    const cuda::PackedFormat format = value_of(cuda::packed_format(experts_.front().view));
     std::vector<std::byte> packed(shape_.counts.size() * format.bytes);
     for (std::size_t e = 0; e < experts_.size(); ++e) {
       cuda::pack_on_host(packed.data() + e * format.bytes, experts_[e].view, format);
@@ -103,13 +103,11 @@ class Problem {
     call.x_count = routes();
     call.tiles = reinterpret_cast<const cuda::ExpertTile*>(tile_bytes.data());
     call.num_tiles = std::ssize(tiles);
-    const auto plan =
+    const auto plan = value_of(
         cuda::plan_experts(format, number_, {cuda::KernelKind::kLargeM256, call.num_tiles, false},
-                           this_device(), false);
-    EXPECT_TRUE(plan.ok());
-    const Status status = cuda::run_experts_w4a8(
-        *plan, call, rows, std::ldexp(1.0, kLargestScale - 127), number_, nullptr);
-    EXPECT_TRUE(status.ok()) << status.error().message;
+                           this_device(), false));
+    value_of(cuda::run_experts_w4a8(plan, call, rows, std::ldexp(1.0, kLargestScale - 127), number_,
+                                    nullptr));
     expect_ok(cudaDeviceSynchronize());
     for (const DeviceBytes* memory : {&codes, &scales, &y}) {
       EXPECT_TRUE(memory->canaries_are_whole());
@@ -207,7 +205,8 @@ class Problem {
 /// Where it is false, nothing asks for experts in 8 bits.
 TEST(GpuExpertsIn8Bits, are_there_on_hopper_alone) {
   const RandomMatrix matrix = random_matrix(kMxfp4, 128, 64, Contents::kReal, 1);
-  EXPECT_EQ(cuda::has_large_m(*cuda::packed_format(matrix.view), cuda::Number::kF16, this_device()),
+  EXPECT_EQ(cuda::has_large_m(value_of(cuda::packed_format(matrix.view)), cuda::Number::kF16,
+                              this_device()),
             this_device().compute_capability == 90);
 }
 

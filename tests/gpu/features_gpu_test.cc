@@ -279,7 +279,7 @@ TEST(GpuFaults, a_wrong_nibble_scale_or_zero_point_is_noticed) {
   const auto result = [&] {
     const PackedOnDevice packed(matrix.view);
     const GpuProduct product = {&packed, Number::kF16, x, 3};
-    return run(product, *cuda::plan_linear(product.problem(), this_device(), {}));
+    return run(product, value_of(cuda::plan_linear(product.problem(), this_device(), {})));
   };
   const std::vector<uint16_t> right = result();
   std::byte& code = matrix.codes->data()[1234];

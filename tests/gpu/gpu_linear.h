@@ -8,6 +8,7 @@
 #include "device_bytes.h"
 #include "kernels/cuda/linear.h"
 #include "support/random_matrix.h"
+#include "support/value_of.h"
 
 namespace subbyte::testing {
 
@@ -99,14 +100,7 @@ inline std::vector<float> to_floats(std::span<const uint16_t> numbers, cuda::Num
 }
 
 inline const cuda::Device& this_device() {
-  static const cuda::Device device = [] {
-    const Result<cuda::Device> found = cuda::query_device();
-    if (!found) {
-      ADD_FAILURE() << found.error().message;
-      std::abort();
-    }
-    return *found;
-  }();
+  static const cuda::Device device = value_of(cuda::query_device());
   return device;
 }
 
@@ -114,7 +108,7 @@ inline const cuda::Device& this_device() {
 class PackedOnDevice {
  public:
   explicit PackedOnDevice(const MatrixView& matrix, cuda::RowOrder order = cuda::RowOrder::kNatural)
-      : format_(*cuda::packed_format(matrix, order)),
+      : format_(value_of(cuda::packed_format(matrix, order))),
         tensor_scale_(matrix.tensor_scale),
         bytes_(pack(matrix, format_)) {}
 

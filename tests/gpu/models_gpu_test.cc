@@ -40,12 +40,11 @@ std::vector<int32_t> greedy(const LoadedModel& on, std::span<const int32_t> prom
   options.sampling.temperature = 0;
   options.max_tokens = count;
   std::vector<int32_t> tokens;
-  const auto stats =
+  value_of(
       generate(*on.model, *on.backend, context.sequence(), prompt, options, [&](int32_t token) {
         tokens.push_back(token);
         return true;
-      });
-  EXPECT_TRUE(stats.ok()) << stats.error().message;
+      }));
   return tokens;
 }
 
@@ -240,8 +239,7 @@ void step(const LoadedModel& on, std::vector<Conversation>& all,
     owners.push_back(&all[i]);
   }
   Logits logits;
-  const Status status = on.model->forward(*on.backend, {parts}, logits);
-  ASSERT_TRUE(status.ok()) << status.error().message;
+  value_of(on.model->forward(*on.backend, {parts}, logits));
   int64_t row = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     for (int64_t t = 0; t < parts[i].num_logits; ++t, ++row) {

@@ -52,8 +52,7 @@ Steps single_tokens(const LoadedModel& on, int sequences) {
           {&all[i], step == 0 ? text.first(prompt) : text.subspan(prompt + step - 1, 1)});
     }
     Logits logits;
-    const Status status = on.model->forward(*on.backend, {parts}, logits);
-    EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
+    value_of(on.model->forward(*on.backend, {parts}, logits));
     append(steps.logits, logits.values);
   }
   steps.ran_as = on.backend->last_step();

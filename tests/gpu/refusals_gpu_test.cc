@@ -16,8 +16,8 @@ class GpuRefusals : public ::testing::Test {
   GpuRefusals()
       : matrix_(random_matrix({Format::kU4, Format::kF16, Zero::kU8, 128}, 64, 256,
                               Contents::kExact, 1)),
-        format_(*cuda::packed_format(matrix_.view)),
-        plan_(*cuda::plan_linear({format_, cuda::Number::kF16, 4}, cuda::Device{})) {
+        format_(value_of(cuda::packed_format(matrix_.view))),
+        plan_(value_of(cuda::plan_linear({format_, cuda::Number::kF16, 4}, cuda::Device{}))) {
     call_.weights = cuda::weight_arguments(nullptr, format_, 1, cuda::Number::kF16);
     call_.format = &format_;
     call_.x = &there_;

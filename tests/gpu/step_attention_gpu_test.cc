@@ -25,8 +25,7 @@ std::vector<float> last_logits(const LoadedModel& on, std::span<const int32_t> i
   const auto before = ids.first(ids.size() - kSteps);
   Logits logits;
   const Part part = {&context.sequence(), before, 1};
-  const Status status = on.model->forward(*on.backend, {{&part, 1}, nullptr}, logits);
-  EXPECT_TRUE(status.ok()) << status.error().message;
+  value_of(on.model->forward(*on.backend, {{&part, 1}, nullptr}, logits));
   std::vector<float> last;
   for (const int32_t& id : ids.last(kSteps)) last = context.forward({&id, 1});
   return last;

@@ -16,6 +16,7 @@
 #include "engine/scheduler.h"
 #include "support/goldens.h"
 #include "support/test_context.h"
+#include "support/value_of.h"
 
 namespace subbyte::testing {
 
@@ -32,12 +33,8 @@ class DeltaNetGoldens : public ::testing::TestWithParam<const char*> {
   void start_on(const DeviceOptions& device, Element cache_type) {
     cache_type_ = cache_type;
     model_.reset();  // before the machine that it is on
-    auto backend = make_backend(device);
-    ASSERT_TRUE(backend.ok()) << backend.error().message;
-    backend_ = std::move(backend).value();
-    auto model = load_model(folder(), *backend_);
-    ASSERT_TRUE(model.ok()) << model.error().message;
-    model_ = std::move(model).value();
+    backend_ = value_of(make_backend(device));
+    model_ = value_of(load_model(folder(), *backend_));
     auto source = TensorSource::open(folder() / "reference.safetensors");
     ASSERT_TRUE(source.ok()) << source.error().message;
     prompts_.clear();
@@ -69,8 +66,7 @@ class DeltaNetGoldens : public ::testing::TestWithParam<const char*> {
     Logits logits;
     const auto rest = std::span<const int32_t>(ids_).subspan(sequence.length());
     const Part part = {&sequence, rest, 1};
-    const Status status = model_->forward(*backend_, {{&part, 1}}, logits);
-    EXPECT_TRUE(status.ok()) << status.error().message;
+    value_of(model_->forward(*backend_, {{&part, 1}}, logits));
     return logits.values;
   }
 
@@ -80,8 +76,7 @@ class DeltaNetGoldens : public ::testing::TestWithParam<const char*> {
     const auto tokens =
         std::span<const int32_t>(ids_).subspan(sequence.length(), end - sequence.length());
     const Part part = {&sequence, tokens, 0};
-    const Status status = model_->forward(*backend_, {{&part, 1}}, logits);
-    EXPECT_TRUE(status.ok()) << status.error().message;
+    value_of(model_->forward(*backend_, {{&part, 1}}, logits));
   }
 
   /// Places where the long prompt is cut: all of them, or those beside the ends of chunks of 64,
@@ -99,12 +94,10 @@ class DeltaNetGoldens : public ::testing::TestWithParam<const char*> {
   std::vector<int32_t> alone(std::span<const int32_t> prompt) {
     TestContext context(*model_, *backend_, kPositions, cache_type_);
     std::vector<int32_t> tokens;
-    const auto stats =
-        generate(*model_, *backend_, context.sequence(), prompt, greedy(), [&](int32_t token) {
-          tokens.push_back(token);
-          return true;
-        });
-    EXPECT_TRUE(stats.ok()) << stats.error().message;
+    value_of(generate(*model_, *backend_, context.sequence(), prompt, greedy(), [&](int32_t token) {
+      tokens.push_back(token);
+      return true;
+    }));
     return tokens;
   }
 

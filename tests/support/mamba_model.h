@@ -13,6 +13,7 @@
 #include "ops/backend.h"
 #include "ops/recorder.h"
 #include "support/random_matrix.h"
+#include "support/value_of.h"
 
 namespace subbyte::testing {
 
@@ -179,13 +180,9 @@ class ShownMamba : public StepObserver {
 inline std::vector<ShownText> show_mamba(Backend& backend, const MambaModel& model, Element type,
                                          const std::vector<std::vector<int64_t>>& steps) {
   std::vector<ShownText> texts(2);
-  auto plan = model.plan(backend);
-  EXPECT_TRUE(plan.ok()) << plan.error().message;
-  const auto step = backend.compile(std::move(*plan));
-  EXPECT_TRUE(step.ok()) << step.error().message;
-  auto pool = backend.make_kv_pool((*step)->plan().cache, type, {512, 2});
-  EXPECT_TRUE(pool.ok()) << pool.error().message;
-  Sequence sequences[] = {Sequence(*pool, 512), Sequence(*pool, 512)};
+  const auto step = value_of(backend.compile(value_of(model.plan(backend))));
+  KvPool pool = value_of(backend.make_kv_pool(step->plan().cache, type, {512, 2}));
+  Sequence sequences[] = {Sequence(pool, 512), Sequence(pool, 512)};
   for (const std::vector<int64_t>& counts : steps) {
     std::vector<std::vector<int32_t>> tokens(2);
     std::vector<Part> parts;
@@ -197,13 +194,13 @@ inline std::vector<ShownText> show_mamba(Backend& backend, const MambaModel& mod
                                                  MambaModel::kVocab));
       }
       if (tokens[i].empty()) continue;
-      EXPECT_TRUE(sequences[i].reserve(counts[i]).ok());
+      value_of(sequences[i].reserve(counts[i]));
       parts.push_back({&sequences[i], tokens[i]});
     }
     ShownMamba shown;
-    backend.submit(**step, {parts, &shown});
+    backend.submit(*step, {parts, &shown});
     Logits logits;
-    EXPECT_TRUE(backend.wait(logits).ok());
+    value_of(backend.wait(logits));
     const auto take = [rows](std::vector<float>& to, const std::vector<float>& from, int64_t row,
                              int64_t count) {
       const auto cols = std::ssize(from) / rows;

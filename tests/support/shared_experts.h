@@ -16,6 +16,7 @@
 #include "ops/recorder.h"
 #include "support/random_matrix.h"
 #include "support/routing_reference.h"
+#include "support/value_of.h"
 
 namespace subbyte::testing {
 
@@ -61,17 +62,16 @@ class SharedExperts {
   /// The normalised sums, [tokens][hidden]. Every row of the table is a token.
   std::vector<float> run(Backend& backend) const {
     const Weights on = upload(backend);
-    KvPool pool = std::move(backend.make_kv_pool({}, Element::kF16, {kTokens})).value();
+    KvPool pool = value_of(backend.make_kv_pool({}, Element::kF16, {kTokens}));
     Sequence sequence(pool, kTokens);
-    EXPECT_TRUE(sequence.reserve(kTokens).ok());
+    value_of(sequence.reserve(kTokens));
     std::vector<int32_t> tokens(kTokens);
     std::iota(tokens.begin(), tokens.end(), 0);
     const Part part = {&sequence, tokens, kTokens};
-    const auto step = std::move(backend.compile(plan(on))).value();
+    const auto step = value_of(backend.compile(plan(on)));
     backend.submit(*step, {{&part, 1}});
     Logits logits;
-    const Status status = backend.wait(logits);
-    EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
+    value_of(backend.wait(logits));
     return logits.values;
   }
 

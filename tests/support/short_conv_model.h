@@ -11,6 +11,7 @@
 #include "ops/backend.h"
 #include "ops/recorder.h"
 #include "support/random_matrix.h"
+#include "support/value_of.h"
 
 namespace subbyte::testing {
 
@@ -122,7 +123,7 @@ inline void show_step(const CompiledStep& step, Backend& backend,
                                          ShortConvModel::kVocab));
     }
     if (ids.empty()) continue;
-    ASSERT_TRUE(one.sequence.reserve(counts[i]).ok());
+    value_of(one.sequence.reserve(counts[i]));
   }
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     if (!tokens[i].empty()) parts.push_back({&sequences[i].sequence, tokens[i]});
@@ -130,7 +131,7 @@ inline void show_step(const CompiledStep& step, Backend& backend,
   ShownStep shown;
   backend.submit(step, {parts, &shown});
   Logits logits;
-  ASSERT_TRUE(backend.wait(logits).ok());
+  value_of(backend.wait(logits));
   auto bcx = shown.bcx.begin();
   auto y = shown.y.begin();
   int64_t rows = 0;

@@ -11,13 +11,12 @@
 #include "backends/backends.h"
 #include "models/model.h"
 #include "support/isa_of.h"
+#include "support/value_of.h"
 
 namespace subbyte::testing {
 
 inline std::unique_ptr<Backend> make_test_backend(int threads, std::string_view isa = {}) {
-  auto backend = make_backend({.device = "cpu", .num_threads = threads, .isa = std::string(isa)});
-  EXPECT_TRUE(backend.ok()) << backend.error().message;
-  return std::move(backend).value();
+  return value_of(make_backend({.device = "cpu", .num_threads = threads, .isa = std::string(isa)}));
 }
 
 /// A sequence with a pool of its own.
@@ -26,7 +25,7 @@ class TestContext {
   TestContext(const Model& model, Backend& backend, int64_t positions, Element type = Element::kF32)
       : model_(model),
         backend_(backend),
-        pool_(std::move(model.make_kv_pool(backend, type, {positions})).value()),
+        pool_(value_of(model.make_kv_pool(backend, type, {positions}))),
         sequence_(pool_, positions) {}
   TestContext(const TestContext&) = delete;
   TestContext& operator=(const TestContext&) = delete;
@@ -38,8 +37,7 @@ class TestContext {
   std::vector<float> forward(std::span<const int32_t> tokens, StepObserver* observer = nullptr) {
     Logits logits;
     const Part part = {&sequence_, tokens, std::ssize(tokens)};
-    const Status status = model_.forward(backend_, {{&part, 1}, observer}, logits);
-    EXPECT_TRUE(status.ok()) << status.error().message;
+    value_of(model_.forward(backend_, {{&part, 1}, observer}, logits));
     return logits.values;
   }
 
