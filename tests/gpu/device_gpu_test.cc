@@ -281,6 +281,7 @@ TEST(Device, calls_on_another_gpu_leave_a_thread_as_it_was) {
     cudaDriverEntryPointQueryResult found;
     expect_ok(cudaGetDriverEntryPointByVersion("cuCtxGetCurrent", &entry, 12000, cudaEnableDefault,
                                                &found));
+    ASSERT_NE(entry, nullptr);
     void* context = nullptr;
     EXPECT_EQ(reinterpret_cast<int (*)(void**)>(entry)(&context), 0);
     EXPECT_EQ(context, nullptr) << "a context that the thread had no use for";

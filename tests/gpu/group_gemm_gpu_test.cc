@@ -17,6 +17,7 @@
 #include "group_gemm/group_gemm.h"
 #include "support/flashinfer_scales.h"
 #include "support/group_gemm_oracle.h"
+#include "support/value_of.h"
 
 namespace subbyte {
 namespace {
@@ -28,6 +29,7 @@ using testing::GroupGemmOracle;
 using testing::multiply_in_double;
 using testing::output_of;
 using testing::rounds_to;
+using testing::value_of;
 using Bytes = std::vector<std::byte>;
 
 /// What codes and scales may be.
@@ -110,21 +112,18 @@ struct Problem {
 /// `hints` changes the call.
 template <class Hints>
 Bytes on_gpu(const Problem& p, GroupWeights order, const Hints& hints) {
-  const auto device = cuda::query_device();
-  EXPECT_TRUE(device.ok());
-  const auto gemm = cuda::GroupGemm::create({p.groups_count(), p.n, p.k, order}, *device);
-  EXPECT_TRUE(gemm.ok()) << (gemm.ok() ? "" : gemm.error().message);
-  if (!gemm.ok()) return {};
+  const auto gemm = value_of(
+      cuda::GroupGemm::create({p.groups_count(), p.n, p.k, order}, value_of(cuda::query_device())));
   const DeviceBytes a(p.a);
   const DeviceBytes a_scale(p.a_scale);
   const DeviceBytes b(p.b);
   const DeviceBytes b_scale(order == GroupWeights::kFlashinfer ? p.b_scale : p.plain_scales);
   const DeviceBytes m_indptr(std::as_bytes(std::span(p.m_indptr)));
-  const DeviceBytes weights(gemm->weight_bytes());
-  const DeviceBytes memory(gemm->prepare_bytes());
-  const DeviceBytes workspace(gemm->workspace_bytes(p.m()));
+  const DeviceBytes weights(gemm.weight_bytes());
+  const DeviceBytes memory(gemm.prepare_bytes());
+  const DeviceBytes workspace(gemm.workspace_bytes(p.m()));
   const DeviceBytes out(p.m() * p.n * 2);
-  Status status = gemm->prepare(weights.data(), b.data(), b_scale.data(), memory.data(), nullptr);
+  Status status = gemm.prepare(weights.data(), b.data(), b_scale.data(), memory.data(), nullptr);
   EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
   cuda::GroupGemmCall call = {.a = a.data(),
                               .a_scale = a_scale.data(),
@@ -135,7 +134,7 @@ Bytes on_gpu(const Problem& p, GroupWeights order, const Hints& hints) {
                               .a_dtype = p.a_dtype,
                               .out_dtype = p.out_dtype};
   hints(call);
-  status = gemm->run(call, workspace.data(), nullptr);
+  status = gemm.run(call, workspace.data(), nullptr);
   EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
   expect_ok(cudaDeviceSynchronize());
   for (const DeviceBytes* bytes : {&weights, &memory, &workspace, &out}) {

@@ -76,7 +76,7 @@ Usage measure_usage(const std::filesystem::path& directory, int64_t positions, E
     const std::span<const int32_t> history = std::span(tokens).first(sequence.length() + count);
     choice.history = history;
     const Part part = {&sequence, history.last(count), 1, choice};
-    EXPECT_TRUE(model->forward(*backend, {{&part, 1}}, logits).ok());
+    value_of(model->forward(*backend, {{&part, 1}}, logits));
   }
   usage.of_steps = loaded - free_bytes();
   usage.measured = before - loaded;

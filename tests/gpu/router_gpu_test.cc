@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/linear.h"
 #include "ops_gpu.h"
+#include "support/value_of.h"
 
 namespace subbyte::testing {
 namespace {
@@ -215,7 +216,7 @@ class OnGpu {
 };
 
 TEST(GpuRouter, is_the_norm_the_products_and_the_choice) {
-  if (cuda::query_device()->compute_capability != 90) {
+  if (value_of(cuda::query_device()).compute_capability != 90) {
     GTEST_SKIP() << "clusters need compute capability 9.0";
   }
   const Problem problems[] = {{256, 2048, 8},

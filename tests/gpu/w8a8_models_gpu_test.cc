@@ -10,6 +10,7 @@
 #include "kernels/cuda/linear.h"
 #include "model_on_gpu.h"
 #include "support/test_context.h"
+#include "support/value_of.h"
 #include "synth/synth.h"
 
 namespace subbyte::testing {
@@ -20,7 +21,7 @@ class GpuW8A8Models : public ::testing::Test {
   static constexpr int64_t kLayers = 2;
 
   void SetUp() override {
-    if (cuda::query_device()->compute_capability != 90) {
+    if (value_of(cuda::query_device()).compute_capability != 90) {
       GTEST_SKIP() << "products in 8 bits need compute capability 9.0";
     }
     folder_ = std::filesystem::temp_directory_path() / "subbyte_w8a8_models";
