@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "cpu_backend/heads.h"
 #include "support/float_bits.h"
 #include "support/isa_test.h"
+#include "support/normal_numbers.h"
 #include "support/random_matrix.h"
 
 namespace subbyte {
@@ -28,8 +30,11 @@ std::vector<float> random_floats(int64_t count, uint64_t seed) {
 /// A token of each of some sequences, of which one is at its first position.
 class Tokens {
  public:
-  Tokens(const AttentionShape& shape, Element type, int64_t last_position)
+  Tokens(const cpu::VectorKernels& kernels, const AttentionShape& shape, Element type,
+         int64_t last_position)
       : type_(type),
+        cache_(CpuKvMemory::create({1, shape.kv_heads, shape.head_dim, type}, kSequences * kPages)
+                   .value()),
         qkv_(random_floats(kSequences * shape.qkv_size(), 1)),
         norms_(random_floats(2 * shape.head_dim, 2)),
         angles_(random_floats(kSequences * shape.head_dim, 3)) {
@@ -41,14 +46,13 @@ class Tokens {
       std::iota(pages.rbegin(), pages.rend(), static_cast<int32_t>(i * kPages));
       places_.push_back({positions[i], pages[positions[i] / kPagePositions]});
     }
+    fill(kernels);
   }
 
   /// What attention gives, and afterwards attention over what is in the cache then.
   std::vector<uint32_t> results(Execution& run, bool together) const {
-    const KvShape kv = {1, op_.shape.kv_heads, op_.shape.head_dim, type_};
-    const auto cache = CpuKvMemory::create(kv, kSequences * kPages).value();
     const cpu::VectorKernels& kernels = *run.kernels().vectors;
-    fill(kernels, *cache);
+    clear_places(kernels);
     std::vector<float> qkv = qkv_;
     const int64_t half = op_.shape.head_dim / 2;
     const auto angles = std::span(angles_);
@@ -58,9 +62,9 @@ class Tokens {
     operands.cos = angles.first(kSequences * half);
     operands.sin = angles.last(kSequences * half);
     operands.half = half;
-    const RotatedRows rows(kernels, op_, qkv, operands, places_, *cache, type_);
+    const RotatedRows rows(kernels, op_, qkv, operands, places_, *cache_, type_);
     std::vector<float> out(2 * kSequences * op_.shape.result_size());
-    const KvLayer layer = cache->layer(0);
+    const KvLayer layer = cache_->layer(0);
     if (together) {
       attention_of_tokens(run, parts(qkv, out), layer, op_.shape, {},
                           [&](int64_t part, int64_t kv_head, bool stores, float* room) {
@@ -76,23 +80,36 @@ class Tokens {
   }
 
  private:
-  void fill(const cpu::VectorKernels& kernels, const CpuKvMemory& cache) const {
+  /// Keys and values of all positions before those of the tokens.
+  void fill(const cpu::VectorKernels& kernels) const {
     Random random(4);
+    for (int64_t i = 0; i < kSequences; ++i) {
+      for (int64_t position = 0; position < places_[i].position; ++position) {
+        store(kernels, {position, pages_[i][position / kPagePositions]},
+              [&] { return testing::normal_number(random); });
+      }
+    }
+  }
+
+  /// The positions of the tokens as they were before any run.
+  void clear_places(const cpu::VectorKernels& kernels) const {
+    for (const RowPlace& place : places_) store(kernels, place, [] { return 0.0f; });
+  }
+
+  /// Key and value of each head at a place.
+  template <class F>
+  void store(const cpu::VectorKernels& kernels, const RowPlace& place, F&& number) const {
     std::vector<float> head(op_.shape.head_dim);
     const auto store = [&](uint8_t* to, uint8_t* scale, int64_t offset) {
-      for (float& x : head) x = static_cast<float>(random.normal());
+      std::ranges::generate(head, number);
       kernels.store_kv[static_cast<int>(type_)](to + offset, scale + offset, head.data(),
                                                 op_.shape.head_dim);
     };
-    for (int64_t i = 0; i < kSequences; ++i) {
-      for (int64_t position = 0; position < places_[i].position; ++position) {
-        const int32_t page = pages_[i][position / kPagePositions];
-        for (int64_t h = 0; h < op_.shape.kv_heads; ++h) {
-          const int64_t offset = h * cache.head_bytes();
-          store(cache.key(0, page, position), cache.key_scale(0, page, position), offset);
-          store(cache.value(0, page, position), cache.value_scale(0, page, position), offset);
-        }
-      }
+    const auto [position, page] = place;
+    for (int64_t h = 0; h < op_.shape.kv_heads; ++h) {
+      const int64_t offset = h * cache_->head_bytes();
+      store(cache_->key(0, page, position), cache_->key_scale(0, page, position), offset);
+      store(cache_->value(0, page, position), cache_->value_scale(0, page, position), offset);
     }
   }
 
@@ -108,6 +125,7 @@ class Tokens {
 
   RotateOp op_;
   Element type_;
+  std::unique_ptr<CpuKvMemory> cache_;
   std::vector<float> qkv_, norms_, angles_;
   std::vector<int32_t> pages_[kSequences];
   std::vector<RowPlace> places_;
@@ -130,7 +148,7 @@ TEST_P(AttentionOfTokens, has_the_bits_of_rotation_and_attention) {
     for (const int64_t position : {0, 5, 127, 128, 700, 2100}) {
       for (const AttentionShape& shape :
            {shape_of(4, 2, 32), shape_of(16, 8, 64, 200), shape_of(64, 1, 16)}) {
-        const Tokens tokens(shape, type, position);
+        const Tokens tokens(*execution(1).kernels().vectors, shape, type, position);
         const std::vector<uint32_t> expected = tokens.results(execution(1), false);
         for (const int threads : {1, 3}) {
           EXPECT_EQ(tokens.results(execution(threads), true), expected)

@@ -18,11 +18,13 @@
 #include <string>
 #include <vector>
 
+#include "base/float16.h"
 #include "base/random.h"
 #include "base/thread_pool.h"
 #include "group_gemm/group_gemm.h"
 #include "kernels/cpu/blocks.h"
 #include "support/group_gemm_oracle.h"
+#include "support/normal_numbers.h"
 
 namespace subbyte::group_gemm {
 namespace {
@@ -174,8 +176,7 @@ std::vector<uint16_t> random_numbers(int64_t size, uint64_t seed) {
   Random random(seed);
   std::vector<uint16_t> numbers(size);
   for (uint16_t& number : numbers) {
-    number =
-        static_cast<uint16_t>(info(Format::kBF16).encode(random.normal(), Rounding::kNearestEven));
+    number = to_bfloat16(testing::normal_number(random)).bits;
   }
   return numbers;
 }

@@ -13,6 +13,7 @@
 #include "support/guarded_bytes.h"
 #include "support/isa_test.h"
 #include "support/kv_e4m3.h"
+#include "support/normal_numbers.h"
 
 namespace subbyte::testing {
 
@@ -100,9 +101,9 @@ inline Problem make_problem(const AttentionShape& shape, int64_t tokens, int64_t
   problem.tokens = tokens;
   problem.first_position = first_position;
   Random random(seed);
-  const auto fill = [&](std::vector<float>& values, int64_t size, double scale) {
+  const auto fill = [&](std::vector<float>& values, int64_t size, float scale) {
     values.resize(size);
-    for (float& value : values) value = static_cast<float>(scale * random.normal());
+    for (float& value : values) value = scale * normal_number(random);
   };
   const int64_t cache = shape.kv_heads * problem.capacity * shape.head_dim;
   fill(problem.q, tokens * shape.heads * shape.head_dim, 1);
@@ -112,9 +113,11 @@ inline Problem make_problem(const AttentionShape& shape, int64_t tokens, int64_t
   const int64_t used = first_position + tokens;
   const int64_t seen_from =
       shape.window > 0 ? std::max<int64_t>(0, first_position - shape.window + 1) : 0;
-  for (int64_t i = 0; i < cache; ++i) {
-    const int64_t position = i / shape.head_dim % problem.capacity;
-    if (position >= used || position < seen_from) problem.keys[i] = problem.values[i] = NAN;
+  for (int64_t run = 0; run < cache; run += shape.head_dim) {
+    const int64_t position = run / shape.head_dim % problem.capacity;
+    if (position < used && position >= seen_from) continue;
+    std::fill_n(&problem.keys[run], shape.head_dim, NAN);
+    std::fill_n(&problem.values[run], shape.head_dim, NAN);
   }
   return problem;
 }
