@@ -118,19 +118,30 @@ class Scheduling : public ::testing::TestWithParam<std::tuple<const char*, int, 
     return output;
   }
 
-  /// All requests are added with ids from 1 on.
-  void expect_as_alone(const std::vector<ScheduledRequest>& requests, const Outputs& outputs) {
-    std::size_t num_samples = 0;
+  /// All samples of requests with ids from 1 on.
+  Outputs each_alone(const std::vector<ScheduledRequest>& requests) {
+    Outputs outputs;
     for (std::size_t i = 0; i < requests.size(); ++i) {
-      for (int64_t sample = 0; sample < requests[i].num_samples; ++sample, ++num_samples) {
-        const auto found = outputs.find({i + 1, sample});
-        ASSERT_NE(found, outputs.end()) << "request " << i + 1 << ", sample " << sample;
-        const Output expected = alone(requests[i], sample);
-        EXPECT_EQ(found->second.tokens, expected.tokens) << "request " << i + 1 << "." << sample;
-        EXPECT_EQ(found->second.stop, expected.stop) << "request " << i + 1 << "." << sample;
+      for (int64_t sample = 0; sample < requests[i].num_samples; ++sample) {
+        outputs[{i + 1, sample}] = alone(requests[i], sample);
       }
     }
-    EXPECT_EQ(outputs.size(), num_samples);
+    return outputs;
+  }
+
+  static void expect_same(const Outputs& outputs, const Outputs& expected) {
+    for (const auto& [key, one] : expected) {
+      const auto found = outputs.find(key);
+      ASSERT_NE(found, outputs.end()) << "request " << key.first << ", sample " << key.second;
+      EXPECT_EQ(found->second.tokens, one.tokens) << "request " << key.first << "." << key.second;
+      EXPECT_EQ(found->second.stop, one.stop) << "request " << key.first << "." << key.second;
+    }
+    EXPECT_EQ(outputs.size(), expected.size());
+  }
+
+  /// All requests are added with ids from 1 on.
+  void expect_as_alone(const std::vector<ScheduledRequest>& requests, const Outputs& outputs) {
+    expect_same(outputs, each_alone(requests));
   }
 
   Random random_{5};
@@ -147,11 +158,12 @@ TEST_P(Scheduling, gives_the_tokens_of_single_runs) {
   for (const auto& [prompt, tokens] : {std::pair{1, 9}, {5, 1}, {300, 4}, {129, 30}, {64, 70}}) {
     requests.push_back(request(prompt, tokens, requests.size()));
   }
+  const Outputs expected = each_alone(requests);
   for (const SchedulerOptions& options :
        {SchedulerOptions{1, 512}, SchedulerOptions{3, 40}, SchedulerOptions{8, 2}}) {
     start(20, options);
     for (const ScheduledRequest& one : requests) add(one);
-    expect_as_alone(requests, run());
+    expect_same(run(), expected);
     EXPECT_EQ(scheduler_->num_preemptions(), 0);
   }
 }
@@ -249,10 +261,11 @@ TEST_P(Scheduling, an_exhausted_pool_waits_and_changes_no_token) {
   for (int i = 0; i < 6; ++i) requests.push_back(request(100, 60, i));  // two pages each
   requests.push_back(request(250, 100, 9));                             // three pages
   requests.back().num_samples = 3;
+  const Outputs expected = each_alone(requests);
   for (const int64_t pages : {3, 4, 5}) {
     start(pages, {.max_sequences = 8, .step_tokens = 300});
     for (const ScheduledRequest& one : requests) add(one);
-    expect_as_alone(requests, run());
+    expect_same(run(), expected);
     EXPECT_GT(scheduler_->num_preemptions(), 0) << pages;
   }
 }
@@ -374,6 +387,7 @@ TEST_P(Scheduling, refuses_requests_that_cannot_run_and_keeps_the_others) {
 TEST_P(Scheduling, goes_on_after_a_step_has_failed) {
   const std::vector<ScheduledRequest> requests = {request(20, 30, 4), request(9, 12, 5),
                                                   request(40, 20, 6)};
+  const Outputs expected = each_alone(requests);
   for (int after = 0; after < 27; after += 2) {
     start(20, {});
     testing::FailingBackend failing(*backend_);
@@ -384,7 +398,7 @@ TEST_P(Scheduling, goes_on_after_a_step_has_failed) {
     int num_failed = 0;
     while (!scheduler_->idle()) num_failed += try_step(outputs) ? 0 : 1;
     EXPECT_EQ(num_failed, 1);
-    expect_as_alone(requests, outputs);
+    expect_same(outputs, expected);
     scheduler_.reset();  // before `failing`
   }
 }

@@ -282,8 +282,13 @@ TEST_F(QuantizeProgram, rules_give_single_matrices_forms_of_their_own) {
 }
 
 TEST_F(QuantizeProgram, a_mean_of_bits_is_kept_and_lost_where_it_costs_least) {
-  const ProcessResult made =
-      quantize("qwen3", "mean", {"--format", "compressed-tensors", "--bits", "3.4"});
+  // A few tokens, as what they say of single widths is tested below.
+  folder_.write("text.txt", "the quick brown fox jumps over the lazy dog");
+  const auto with_bits = [&](const std::string& name, const std::string& bits) {
+    return quantize("qwen3", name,
+                    {"--format", "compressed-tensors", "--bits", bits, "--text", path("text.txt")});
+  };
+  const ProcessResult made = with_bits("mean", "3.4");
   ASSERT_EQ(made.exit_code, 0) << made.err;
   const Json report = Json::parse(made.out);
   EXPECT_LE(report["code_bits"], 3.4);
@@ -291,8 +296,7 @@ TEST_F(QuantizeProgram, a_mean_of_bits_is_kept_and_lost_where_it_costs_least) {
   EXPECT_GT(report["modules_of_bits"].size(), 1u);
   expect_sound("mean");
   // 8 bits take as many words as 7 in the packing of earlier releases.
-  const ProcessResult seven =
-      quantize("qwen3", "seven", {"--format", "compressed-tensors", "--bits", "7.5"});
+  const ProcessResult seven = with_bits("seven", "7.5");
   ASSERT_EQ(seven.exit_code, 0) << seven.err;
   EXPECT_EQ(Json::parse(seven.out)["modules_of_bits"].size(), 2u);
   expect_sound("seven");

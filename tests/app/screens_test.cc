@@ -253,8 +253,10 @@ TEST(Bars, are_shown_by_all_that_takes_long_on_large_models) {
   const auto place = [&](const char* name) { return (folder.path() / name).string(); };
   EXPECT_NE(screen({"synth", dense, "--shape", "tiny", "--format", "bf16"}, 80).find("writing ["),
             std::string::npos);
-  const std::string quantized =
-      screen({"quantize", dense, place("q"), "--format", "gptq", "--bits", "2.5"}, 80);
+  folder.write("text", "a few tokens");
+  const std::string quantized = screen(
+      {"quantize", dense, place("q"), "--format", "gptq", "--bits", "2.5", "--text", place("text")},
+      80);
   for (const char* shown : {"choosing widths [", "  0% 0 of ", "quantizing [", "verifying ["}) {
     EXPECT_NE(quantized.find(shown), std::string::npos) << shown << "\n" << quantized;
   }
