@@ -113,6 +113,15 @@ class Writer {
     }
   }
 
+  /// Of the characters of ASCII that a text begins with and that are written as they are.
+  std::size_t plain_length(std::string_view text) const {
+    const auto is_plain = [this](char c) {
+      const auto byte = static_cast<uint8_t>(c);
+      return byte >= 0x20 && byte < (ascii_ ? 0x7F : 0x80) && c != '"' && c != '\\';
+    };
+    return static_cast<std::size_t>(std::ranges::find_if_not(text, is_plain) - text.begin());
+  }
+
   void string(std::string_view text) {
     text_ += '"';
     std::size_t at = 0;
@@ -125,7 +134,8 @@ class Writer {
       } else if (byte < 0x20 || (ascii_ && byte == 0x7F)) {
         control(c);
       } else if (byte < 0x80) {
-        text_ += c;
+        length = plain_length(text.substr(at));
+        text_ += text.substr(at, length);
       } else {
         length = utf8_sequence_length(text.substr(at));
         beyond_ascii(length == 0 ? kReplacement : text.substr(at, length));
