@@ -12,6 +12,7 @@
 #include "engine/scheduler.h"
 #include "support/goldens.h"
 #include "support/lagging_backend.h"
+#include "support/random_cases.h"
 #include "support/test_context.h"
 #include "support/test_names.h"
 
@@ -262,7 +263,8 @@ TEST_P(SharedPrefixes, of_a_scored_prompt_are_there_when_it_goes_on) {
 /// that hold a few pages and states, so that both are evicted all the time.
 TEST_P(SharedPrefixes, change_no_bit_of_random_conversations_that_branch) {
   const char* const rounds = std::getenv("SUBBYTE_TEST_CONVERSATIONS");
-  const int num_conversations = rounds == nullptr ? 60 : std::atoi(rounds);
+  const int num_conversations =
+      rounds == nullptr ? testing::num_random_cases(20, 60) : std::atoi(rounds);
   std::vector<std::vector<int32_t>> texts = {text(150)};
   std::vector<ScheduledRequest> all;
   std::vector<Answer> answers;

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/random.h"
-#include "support/temp_dir.h"
+#include "support/random_cases.h"
 #include "text/chat_template.h"
 
 namespace subbyte {
@@ -454,7 +454,7 @@ TEST(ToolCalls, lose_no_text_of_answers_without_white_space) {
                                     "call:f{n:1}",
                                     "<tool_call|>"};
   Random random(7);
-  for (int round = 0; round < 1000; ++round) {
+  for (int round = 0; round < testing::num_random_cases(300, 1000); ++round) {
     std::string text;
     for (int i = 0; i < 12; ++i) text += parts[random.next() % std::size(parts)];
     for (const std::string_view dialect :
