@@ -11,6 +11,7 @@
 #include "app/bench_report.h"
 #include "app/command.h"
 #include "app/number_list.h"
+#include "backends/processes.h"
 #include "base/cpu_features.h"
 #include "engine/streams.h"
 #include "engine/workload.h"
@@ -87,12 +88,17 @@ Result<std::vector<Workload>> workloads_of(const Options& options) {
   for (const std::string& text : options.both) {
     SUBBYTE_TRY(both.emplace_back(), parse_both(text));
   }
-  const std::size_t count =
+  const std::size_t num_tests =
       depths.size() * (prompts.size() + generated.size() * streams.size() + both.size());
-  if (count > kMaxTests) {
+  if (num_tests > kMaxTests) {
     return Error{"usage.numbers", fmt::format("the lists of --n-prompt, --n-gen, --parallel and "
                                               "--n-depth make {} tests, expected at most {}",
-                                              count, kMaxTests)};
+                                              num_tests, kMaxTests)};
+  }
+  const auto is_more = [](int64_t number) { return number > 1; };
+  if (std::ranges::any_of(streams, is_more) && std::ranges::max(generated) == 0) {
+    return Error{"usage.numbers",
+                 "--parallel is for tests of generated tokens alone: expected --n-gen above 0"};
   }
   std::vector<Workload> workloads;
   for (const int64_t depth : depths) {
@@ -269,6 +275,12 @@ Status run_tests(Invocation invocation, const Options& options, const Tests& tes
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const Tests tests, tests_of(options));
+  SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));
+  if (tests.threads.size() > 1 && is_one_of_several(device)) {
+    return Error{"usage.numbers",
+                 "--threads: processes of mpirun load a model once: expected one number, not a "
+                 "list"};
+  }
   std::optional<BenchReport> report;
   const Status status = run_tests(invocation, options, tests, report);
   if (report) report->finish();  // so that what was measured before an error can be read
@@ -317,10 +329,11 @@ void add_bench(Program& program, Invocation& invocation) {
       .between(1, 1000)
       .shows_default();
   command.flag("--no-warmup", options->no_warmup, "leave out the run before the repetitions");
-  command.option("-o,--output", options->output, "md (a table), json, jsonl or csv")
-      .one_of(kBenchFormats)
-      .shows_default();
-  command.flag("--json", options->json, "the same as -o json");
+  const Argument output =
+      command.option("-o,--output", options->output, "md (a table), json, jsonl or csv")
+          .one_of(kBenchFormats)
+          .shows_default();
+  command.flag("--json", options->json, "the same as -o json").excludes(output);
   add_head_bits(command, options->head_bits);
   command.shares(Shares::kModel);
   command.run([options, &invocation] { return run(invocation, *options); });

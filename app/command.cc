@@ -153,13 +153,15 @@ void add_kv_cache_type(Command command, std::string& type) {
 }
 
 void PrefixFlags::add_to(Command command) {
-  command.flag("--no-prefix-cache", are_unknown_,
-               "compute again what requests begin with that were answered before");
+  const Argument unknown =
+      command.flag("--no-prefix-cache", are_unknown_,
+                   "compute again what requests begin with that were answered before");
   command
       .option("--state-cache-memory-bytes", state_bytes_,
               "bytes for states of recurrent layers from where later requests go on (a quarter of "
               "the cache); one is 2.2 MB a layer with 32 heads of 128 by 128")
-      .between(0, int64_t{1} << 50);
+      .between(0, int64_t{1} << 50)
+      .excludes(unknown);
 }
 
 void PrefixFlags::set(SessionOptions& options) const {

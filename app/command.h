@@ -81,6 +81,8 @@ class PrefixFlags {
  public:
   void add_to(Command command);
   void set(SessionOptions& options) const;
+  /// Says whether the memory for states was said.
+  bool size_states() const { return state_bytes_.has_value(); }
 
  private:
   bool are_unknown_ = false;

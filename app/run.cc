@@ -109,7 +109,8 @@ Status check_options(const Options& options) {
     return Error{"usage.prompts",
                  "--prompts needs --output, the file for the answers (- is stdout)"};
   }
-  if (options.prompts.empty() && (options.parallel || options.cache.is_given())) {
+  const bool sizes_cache = options.cache.is_given() || options.prefixes.size_states();
+  if (options.prompts.empty() && (options.parallel || sizes_cache)) {
     return Error{"usage.prompts",
                  "--parallel and the size of a cache are for --prompts FILE --output FILE"};
   }

@@ -290,6 +290,7 @@ void add_limits(Command command, Options& options) {
       .shows_default()
       .group(group);
   command.option("--max-body-bytes", options.http.max_body_bytes, "of a request; then 413")
+      .between(1, kMost)
       .shows_default()
       .group(group);
   command

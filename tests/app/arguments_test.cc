@@ -53,6 +53,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"run", "D", "-ts", "3,1"}, "run: no option -ts" + kOneGpu},
         Mistake{{"run", "D", "--split-mode", "--temp", "0"},
                 "run: no option --split-mode" + kOneGpu},
+        Mistake{{"run", "D", "-sm", "row"}, "run: no option -sm" + kOneGpu},
+        Mistake{{"bench", "D", "--split-mode=tensor"}, "bench: no option --split-mode" + kOneGpu},
         Mistake{{"run", "D", "--enable-lora"},
                 "run: no option --enable-lora: adapters are not read; merge them into the model "
                 "first"},
@@ -64,6 +66,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "run: no option -ub: the size of a step follows from the model and the device; "
                 "leave it out"},
         Mistake{{"run", "D", "-np", "4"},
+                "--parallel and the size of a cache are for --prompts FILE --output FILE"},
+        Mistake{{"run", "D", "-p", "a", "--state-cache-memory-bytes", "9"},
                 "--parallel and the size of a cache are for --prompts FILE --output FILE"},
         Mistake{{"run", "D", "-sys", "x"}, "run: no option -sys here; chat (as --system) has it"},
         Mistake{

@@ -178,6 +178,8 @@ TEST(Bench, says_what_is_wrong_with_its_arguments) {
       {{"-p", "0-2000"}, 2, "--n-prompt: more than 1000 numbers"},
       {{"-d", "0-999", "-n", "1-1000"}, 2, "make 1001000 tests, expected at most 10000"},
       {{"-p", "0", "-n", "0"}, 2, "no test: --n-prompt and --n-gen are 0"},
+      {{"-p", "8", "-n", "0", "--parallel", "1,4"}, 2, "--parallel is for tests of generated"},
+      {{"--pg", "4,4", "-n", "0", "-p", "0", "-npl", "8"}, 2, "expected --n-gen above 0"},
       {{"--pg", "512"}, 2, "--pg: expected a prompt and what is generated, such as 512,128"},
       {{"--kv-cache-type", "f16,q8_0"}, 2, "found \"q8_0\" [usage.kv_cache_type]"},
       {{"-d", "1000000"}, 2, "[usage.context]"},
@@ -188,6 +190,9 @@ TEST(Bench, says_what_is_wrong_with_its_arguments) {
     EXPECT_NE(result.err.find(mistake.message), std::string::npos) << result.err;
     EXPECT_EQ(result.out, "");
   }
+  const ProcessResult both = run_bench({"--json", "-o", "csv"});
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_NE(both.err.find("--json and --output cannot be given together"), std::string::npos);
   const ProcessResult missing = run_program({"bench", "/no/such/model"});
   EXPECT_EQ(missing.exit_code, 1);
   EXPECT_NE(missing.err.find("[model.not_found]"), std::string::npos);

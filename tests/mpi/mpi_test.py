@@ -158,6 +158,12 @@ class Output(unittest.TestCase):
         self.assertEqual(many.returncode, 0, many.stderr)
         self.assertIn("| backend |", many.stdout)
 
+    def test_a_list_of_threads_is_refused_before_the_work(self) -> None:
+        many = run(on_ranks(2, "bench", DEMO, "-p", 1, "-n", 0, "-r", 1, "--threads", "1,2"))
+        self.assertEqual(many.returncode, 2, many.stderr)
+        self.assertEqual(many.stdout, "")
+        self.assertIn("--threads: processes of mpirun load a model once", many.stderr)
+
 
 class Server(unittest.TestCase):
     """Requests side by side share pages, which every rank copies."""
