@@ -112,35 +112,39 @@ std::string row(const GpuPlan& plan) {
          "\n";
 }
 
+/// "1 client", "2 clients".
+std::string counted(int64_t count, const char* thing) {
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+}
+
 /// What follows from the rows.
 std::string advice(const GpuPlanRequest& request, const GpuPlan* best, int64_t stages,
                    std::optional<int64_t> fitting) {
   if (best == nullptr) {
     std::string text = "no number of these GPUs has room\n";
     if (fitting.value_or(0) > 0) {
-      text += line(
-          "one has room for the last {} layers: `--gpu-layers auto` leaves the others to "
-          "the CPU",
-          *fitting);
+      text += line("one has room for the last {}: `--gpu-layers auto` leaves the others to the CPU",
+                   counted(*fitting, "layer"));
     }
     return text;
   }
-  std::string text = line("most tokens: {} replica{} on {} GPU{} each", best->replicas,
-                          best->replicas == 1 ? "" : "s", best->gpus, best->gpus == 1 ? "" : "s");
+  std::string text = line("most tokens: {} on {} each", counted(best->replicas, "replica"),
+                          counted(best->gpus, "GPU"));
   if (best->gpus > 1) {
     text += line("{:.1f} ms a step, of which {} take {:.1f} ms", 1e3 * best->step_seconds,
                  stages > 0 ? "borders of stages" : "sums over GPUs", 1e3 * best->exchange_seconds);
   }
   if (best->at_once < request.clients) {
-    text += line("{} clients wait for others", request.clients - best->at_once);
+    const int64_t waiting = request.clients - best->at_once;
+    text += line("{} wait{} for others", counted(waiting, "client"), waiting == 1 ? "s" : "");
   }
   return text;
 }
 
 std::string as_text(const GpuPlanRequest& request, const std::vector<GpuPlan>& plans,
                     int64_t stages, std::optional<int64_t> fitting) {
-  std::string text = line("{} x {}, {} clients with {} tokens each; figures of one {}, {}",
-                          request.gpus, request.card->name, request.clients, request.context,
+  std::string text = line("{} x {}, {} with {} tokens each; figures of one {}, {}", request.gpus,
+                          request.card->name, counted(request.clients, "client"), request.context,
                           request.card->name, request.card->date);
   text += line("GB of weights, cache and a step are of {}, tokens/s are expected",
                stages > 0 ? "the GPU that has most" : "each GPU");
@@ -204,7 +208,7 @@ void add_plan(Program& program, Invocation& invocation) {
       "Say on how many GPUs a model fits, and how fast it is expected to be; exit code 3 when "
       "there "
       "is no room",
-      "  subbyte plan Qwen/Qwen3-32B-AWQ --gpus 8xH200 --context 32768 --clients 200\n"
+      "  subbyte plan Qwen/Qwen3-32B-AWQ --gpus 8xH200 --ctx-size 32768 --clients 200\n"
       "  subbyte plan ./model --gpus 4xH200 --pipeline-parallel 4\n"
       "  subbyte plan ./model --gpus H100 --kv-cache-type fp8 --json");
   auto options = std::make_shared<Options>();
@@ -213,7 +217,7 @@ void add_plan(Program& program, Invocation& invocation) {
       .option("--gpus", options->gpus,
               fmt::format("how many of which card, such as 8xH200 ({})", card_names()))
       .required();
-  command.option("-c,--context", options->context, "tokens of each client")
+  command.option("-c,--ctx-size,--context", options->context, "tokens of each client")
       .between(1, 1 << 30)
       .shows_default();
   command.option("--clients", options->clients, "that are answered")

@@ -79,6 +79,7 @@ TEST(Usage, a_thing_has_one_name_in_all_commands) {
       {"verify", {"MODEL"}},        {"logits", {"MODEL"}},       {"perplexity", {"MODEL", "FILE"}},
       {"quantize", {"SRC", "DST"}}, {"convert", {"SRC", "DST"}}, {"diff", {"A", "B"}},
       {"synth", {"DST"}},           {"clean", {"DIR"}},          {"tokenize", {"MODEL", "TEXT"}},
+      {"plan", {"MODEL"}},
   };
   for (const auto& [command, names] : expected) {
     const std::string help = run_program({command, "--help"}).out;

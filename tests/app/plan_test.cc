@@ -28,6 +28,8 @@ TEST(Plan, has_a_row_for_each_number_of_gpus) {
   const ProcessResult longer = run_program({"plan", kModel, "--gpus", "H200", "-c", "513"});
   EXPECT_NE(longer.err.find("`run` and `serve` refuse a context of 513"), std::string::npos)
       << longer.err;
+  EXPECT_NE(longer.out.find("1 x H200, 1 client with 513 tokens each"), std::string::npos)
+      << longer.out;
 }
 
 TEST(Plan, json_has_bytes_and_seconds) {
@@ -66,6 +68,18 @@ TEST(Plan, stages_are_as_many_gpus) {
       run_program({"plan", kModel, "--gpus", "2xH200", "--pipeline-parallel", "4"});
   EXPECT_EQ(few.exit_code, 2);
   EXPECT_NE(few.err.find("4 stages want as many GPUs"), std::string::npos) << few.err;
+}
+
+TEST(Plan, says_where_what_divides_a_model_stands) {
+  for (const auto& [option, said] : std::vector<std::pair<std::string, std::string>>{
+           {"--tensor-parallel", "there is a row for each number of GPUs that divide the model"},
+           {"-tp", "there is a row for each number of GPUs that divide the model"},
+           {"-ngl", "it says how many layers one GPU has room for"}}) {
+    const ProcessResult result = run_program({"plan", kModel, "--gpus", "2xH200", option, "2"});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.err.find("no option " + option + ": " + said), std::string::npos)
+        << result.err;
+  }
 }
 
 TEST(Plan, no_room_is_exit_code_3) {
