@@ -53,6 +53,8 @@ Result<std::unique_ptr<Backend>> choose_machine(const DeviceOptions& given,
                                                 const AutoDevice& device) {
   SUBBYTE_CHECK(check_divisions(given));  // before the CPU is taken instead
   DeviceOptions options = given;
+  const bool is_auto = given.device == "auto";
+  if (is_auto && given.gpu_layers == 0) options.device = "cpu";        // which was asked for
   if (given.gpu_layers == kGpuLayersThatFit) options.gpu_layers = -1;  // until not all of them fit
   if (options.device != "auto") return device.make(options);
   const auto is_refusal = [](const Error& error) {

@@ -115,6 +115,13 @@ TEST(AutoDevice, gives_a_gpu_what_fits_where_not_all_layers_do) {
   EXPECT_EQ(other.load("cuda:3", kGpuLayersThatFit).error().code, "kv.unsupported");
 }
 
+TEST(AutoDevice, looks_for_no_gpu_where_no_layers_are_to_be_on_one) {
+  Machines machines;
+  ASSERT_TRUE(machines.load("auto", 0).ok());
+  EXPECT_EQ(machines.made(), Texts{"cpu"});
+  EXPECT_EQ(machines.said(), Texts{});
+}
+
 TEST(AutoDevice, takes_the_cpu_and_says_one_line_wherever_the_gpu_refuses) {
   for (const Refusal& refusal : kRefusals) {
     Machines machines(refusal.asked, refusal.code);
