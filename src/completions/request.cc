@@ -359,6 +359,10 @@ Status read_ends(const Object& body, const Request& defaults, CompletionRequest&
   SUBBYTE_TRY(const auto newer, body.integer("max_completion_tokens", least, kMaxTokens));
   SUBBYTE_TRY(const auto min_tokens, body.integer("min_tokens", 0, kMaxTokens));
   SUBBYTE_TRY(const auto ignore_eos, body.boolean("ignore_eos"));
+  if (max_tokens && newer && *max_tokens != *newer) {
+    return body.error("completion.field", "max_completion_tokens",
+                      fmt::format("the same number as \"max_tokens\" ({})", *max_tokens));
+  }
   request.max_tokens = newer.value_or(max_tokens.value_or(defaults.max_tokens));
   request.min_tokens = min_tokens.value_or(0);
   request.ignore_eos = ignore_eos.value_or(defaults.ignore_eos);

@@ -27,7 +27,7 @@ Result<Value> parse(const std::string& body) {
 /// Refuses fields that nothing reads, as a name that is mistyped would do nothing.
 Status check_names(const Object& object, std::span<const std::string_view> names) {
   for (const auto& [name, value] : object.members()) {
-    if (std::ranges::find(names, name) != names.end()) continue;
+    if (value.is_null() || std::ranges::find(names, name) != names.end()) continue;
     return Error{"completion.field",
                  fmt::format("{}: the field {} is not known", object.where(), quote(name))};
   }
@@ -72,6 +72,12 @@ Status read_stream(Value& body, CallBody& call) {
 /// What changes no answer has the type that it has elsewhere. A file of requests may say anything
 /// there, as nobody would learn of it in time.
 Status check_ignored(const Object& body) {
+  constexpr int64_t kMost = int64_t{1} << 40;
+  const auto check_kind = [&](const char* key, const char* expected, const auto& is_right) {
+    const Value* const value = body.find(key);
+    const bool is_fine = value == nullptr || value->is_null() || is_right(*value);
+    return is_fine ? Status() : Status(body.error("json.type", key, expected));
+  };
   for (const char* const key : {"user", "safety_identifier", "request_id", "service_tier",
                                 "prompt_cache_key", "prompt_cache_retention"}) {
     SUBBYTE_CHECK(body.string(key));
@@ -80,9 +86,18 @@ Status check_ignored(const Object& body) {
     SUBBYTE_CHECK(body.object(key));
   }
   for (const char* const key :
-       {"store", "skip_reading_prefix_cache", "spaces_between_special_tokens"}) {
+       {"store", "skip_reading_prefix_cache", "spaces_between_special_tokens", "skip_clone"}) {
     SUBBYTE_CHECK(body.boolean(key));
   }
+  for (const char* const key : {"output_kind", "stream_interval", "output_text_buffer_length"}) {
+    SUBBYTE_CHECK(body.integer(key, 0, kMost));
+  }
+  SUBBYTE_CHECK(check_kind("early_stopping", "true, false or \"never\"", [](const Value& value) {
+    return value.is_boolean() || value == "never";
+  }));
+  SUBBYTE_CHECK(check_kind("moderation", "an object or a text", [](const Value& value) {
+    return value.is_object() || value.is_string();
+  }));
   for (const char* const key : {"length_penalty", "mirostat_tau", "mirostat_eta"}) {
     SUBBYTE_CHECK(body.number(key, -1e15, 1e15));
   }
@@ -180,6 +195,17 @@ Status read_prompts(const BodyOptions& options, Value& body, CallBody& call) {
                                          kMaxChoices, call.num_choices())};
 }
 
+/// A chat has messages, a text a prompt, and neither what the other has.
+Status check_prompt_fields(const Object& body, bool is_chat) {
+  const std::string_view wanted = is_chat ? "messages" : "prompt";
+  const std::string_view other = is_chat ? "prompt" : "messages";
+  if (!body.has(wanted)) return body.error("json.missing", wanted, "a prompt to go on with");
+  if (body.has(other)) {
+    return body.error("completion.prompt", other, "nothing beside " + quote_name(wanted));
+  }
+  return {};
+}
+
 Result<CallBody> read_fields(const BodyOptions& options, const std::string& text, bool is_chat) {
   CallBody call;
   call.is_chat = is_chat;
@@ -187,10 +213,7 @@ Result<CallBody> read_fields(const BodyOptions& options, const std::string& text
   {
     SUBBYTE_TRY(const Object object, Object::of(body, kWhere));
     SUBBYTE_TRY(call.model, read_model(options, object));
-    const std::string_view wanted = is_chat ? "messages" : "prompt";
-    const std::string_view other = is_chat ? "prompt" : "messages";
-    if (!object.has(wanted)) return object.error("json.missing", wanted, "a prompt to go on with");
-    if (object.has(other)) return object.error("completion.prompt", other, "nothing at this path");
+    SUBBYTE_CHECK(check_prompt_fields(object, is_chat));
     SUBBYTE_CHECK(check_ignored(object));
   }
   SUBBYTE_CHECK(read_stream(body, call));
@@ -212,13 +235,19 @@ Result<std::string> prompt_text(const TextSetup& text, const Request& request) {
   return prompt;
 }
 
-/// A body with messages, as a request. Other fields of a chat are read and do nothing.
+/// A body with messages, as the request that a chat of it is. Fields that say how it is answered do
+/// nothing, and a wrong value of theirs is refused as it is there.
 Result<CompletionRequest> read_messages(const BodyOptions& options, Value& body) {
+  {
+    SUBBYTE_TRY(const Object object, Object::of(body, kWhere));
+    SUBBYTE_CHECK(read_model(options, object));
+    SUBBYTE_CHECK(check_prompt_fields(object, /*is_chat=*/true));
+    SUBBYTE_CHECK(check_ignored(object));
+  }
+  CallBody unused;
+  SUBBYTE_CHECK(read_stream(body, unused));
   SUBBYTE_TRY(const Object object, Object::of(body, kWhere));
-  SUBBYTE_CHECK(read_model(options, object));
-  SUBBYTE_TRY(CompletionRequest request, read_chat(object));
-  request.date = options.defaults.date;
-  return request;
+  return read_completion(object, options.defaults);
 }
 
 /// Says a token by its text as far as it is one.
@@ -249,6 +278,9 @@ Result<TextToEncode> read_text(const Object& body) {
   SUBBYTE_TRY(result.text, body.required_string(is_content ? "content" : "prompt"));
   SUBBYTE_TRY(const auto adds, body.boolean("add_special_tokens"));
   SUBBYTE_TRY(const auto adds_too, body.boolean("add_special"));
+  if (adds && adds_too && *adds != *adds_too) {
+    return body.error("completion.field", "add_special", "the same as \"add_special_tokens\"");
+  }
   SUBBYTE_TRY(const auto parses, body.boolean("parse_special"));
   SUBBYTE_TRY(const auto pieces, body.boolean("with_pieces"));
   SUBBYTE_TRY(const auto texts, body.boolean("return_token_strs"));
@@ -265,7 +297,8 @@ Result<std::string> tokenize_or_error(const Session& session, const BodyOptions&
   const Tokenizer& tokenizer = session.tokenizer();
   std::vector<TokenId> ids;
   TextToEncode how;
-  if (body.contains("messages")) {
+  const Value* const messages = body.find("messages");
+  if (messages != nullptr && !messages->is_null()) {
     SUBBYTE_TRY(const CompletionRequest request, read_messages(options, body));
     SUBBYTE_TRY(ids, session.encode(request));
   } else {

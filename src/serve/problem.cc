@@ -1,7 +1,11 @@
 #include "serve/problem.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string_view>
+
+#include "completions/request.h"
 
 namespace subbyte::serve {
 namespace {
@@ -56,6 +60,18 @@ std::string field_of(std::string_view message) {
   return std::string(path) + (name.empty() ? "" : "." + std::string(name));
 }
 
+/// "tools" of "tools: the model ...", and where the variable of a template stands that no field is
+/// called by: "chat_template_kwargs.a" of "\"a\": the model's chat template ...".
+std::string field_of_chat(std::string_view message) {
+  std::string_view name = message.substr(0, message.find(": "));
+  if (name.starts_with('"') && name.ends_with('"') && name.size() > 1) {
+    name = name.substr(1, name.size() - 2);
+  }
+  if (json::find_rule(request_rules(), name) != nullptr) return std::string(name);
+  constexpr std::string_view kVariables = "chat_template_kwargs";
+  return is_path(name) ? fmt::format("{}.{}", kVariables, name) : std::string(kVariables);
+}
+
 int status_of(std::string_view code) {
   if (code == "server.queue_full") return 429;
   if (code == "server.model") return 404;
@@ -72,10 +88,8 @@ Problem problem_of(const Error& error, std::string_view param) {
   if (error.code == "model.context_full") problem.refusal.code = "context_length_exceeded";
   if (error.code == "server.model") problem.refusal.code = "model_not_found";
   problem.param = field_of(error.message);
-  if (problem.param.empty() && error.code == "chat.option") {  // "tools: the model ..."
-    const std::string_view name =
-        std::string_view(error.message).substr(0, error.message.find(':'));
-    if (is_path(name)) problem.param = name;
+  if (problem.param.empty() && error.code == "chat.option") {
+    problem.param = field_of_chat(error.message);
   }
   if (problem.param.empty()) problem.param = param;
   return problem;

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import tempfile
 import unittest
 
 from client import CHAT, HELLO, TEXT, Server, main, model, read_all, request_bytes
@@ -149,6 +150,12 @@ class Refusals(unittest.TestCase):
         ({"logit_bias": {" 1": 1}}, "logit_bias"), ({"logit_bias": {"x": 1}}, "logit_bias.x"),
         ({"chat_template_kwargs": {"messages": 1}}, "chat_template_kwargs.messages"),
         ({"prompt_cache_key": []}, "prompt_cache_key"), ({"length_penalty": ""}, "length_penalty"),
+        ({"max_tokens": 2, "max_completion_tokens": 3}, "max_completion_tokens"),
+        ({"skip_clone": 1}, "skip_clone"), ({"stream_interval": "x"}, "stream_interval"),
+        ({"output_kind": []}, "output_kind"), ({"early_stopping": 5}, "early_stopping"),
+        ({"output_text_buffer_length": -1}, "output_text_buffer_length"),
+        ({"moderation": 3}, "moderation"), ({"documents": [{"a": 1}]}, "documents"),
+        ({"chat_template_kwargs": {"a": 1}}, "chat_template_kwargs.a"),
     ]
     WRONG_OF_TEXTS = [
         ({"prompt": ""}, "prompt"), ({"prompt": []}, "prompt"), ({"prompt": 7}, "prompt"),
@@ -176,6 +183,21 @@ class Refusals(unittest.TestCase):
                     self.assertEqual(answer.status, 400, answer.text)
                     self.assertEqual(answer.error["type"], "invalid_request_error")
                     self.assertEqual(answer.error["param"], field, answer.text)
+
+    def test_other_paths_of_chats_refuse_the_same(self) -> None:
+        """But for what only a model with its tokens can refuse."""
+        for path in ("/tokenize", "/apply-template", CHAT + "/input_tokens"):
+            for wrong, field in self.WRONG:
+                if "99999999" in str(wrong) or wrong == {"messages": "Hi"} or field == "messages":
+                    continue
+                with self.subTest((path, wrong)):
+                    answer = self.server.post(path, {**HELLO, **wrong})
+                    self.assertEqual(answer.status, 400, answer.text)
+                    self.assertEqual(answer.error["param"], field, answer.text)
+            self.assertEqual(self.server.post(path, {**HELLO, "stream": True}).status, 200)
+        answer = self.server.post("/tokenize", {"prompt": "a", "add_special_tokens": True,
+                                                "add_special": False})
+        self.assertEqual((answer.status, answer.error["param"]), (400, "add_special"))
 
     def test_bodies_that_are_no_json(self) -> None:
         for body in ("", "{", "[]", "7", '{"n":1,"n":1}', "[" * 100, '{"prompt":"\ud800"}',
@@ -257,6 +279,19 @@ class Endpoints(unittest.TestCase):
             self.assertEqual(server.get("/x/v1/models/a%2Fb").json["max_model_len"], 2048)
             self.assertEqual(server.get("/x/v1/models/d").status, 404)
             self.assertEqual(server.get("/health").status, 404)
+
+    def test_templates_see_the_variables_of_the_server(self) -> None:
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:
+            template.write("{{ place }}: {{ messages[0].content }}")
+            template.flush()
+            with Server("qwen3", "--chat-template-file", template.name,
+                        "--chat-template-kwargs", '{"place": "Dartmoor"}') as server:
+                prompt = server.post("/apply-template", HELLO).json["prompt"]
+                self.assertEqual(prompt, "Dartmoor: Why is the sky blue?")
+                used = server.post(CHAT, {**HELLO, "max_tokens": 1}).json["usage"]["prompt_tokens"]
+                self.assertEqual(server.post("/tokenize", HELLO).json["count"], used)
+                counted = server.post(CHAT + "/input_tokens", HELLO).json["input_tokens"]
+                self.assertEqual(counted, used)
 
     def test_reset_prefix_cache(self) -> None:
         key = {"x_api_key": "key"}
