@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <set>
 #include <span>
 
 #include "app/command.h"
@@ -9,9 +12,12 @@
 #include "app/text_input.h"
 #include "checkpoints/containers/safetensors.h"
 #include "engine/token_logits.h"
+#include "models/checkpoint.h"
 
 namespace subbyte::app {
 namespace {
+
+namespace fs = std::filesystem;
 
 struct Options {
   std::string model;
@@ -28,11 +34,31 @@ Element cache_type(const Options& options, Backend& backend) {
   return backend.memory() == nullptr ? Element::kF32 : Element::kF16;
 }
 
+/// A file that is replaced is none of those that the model is read from. Code file.exists.
+Status check_output(const Options& options, const ModelFiles& files) {
+  std::error_code failure;
+  if (!options.force || !fs::exists(options.output, failure)) return {};
+  std::set<fs::path> sources = {files.path()};
+  for (const auto& entry : fs::directory_iterator(files.directory(), failure)) {
+    const fs::path ending = entry.path().extension();
+    if (ending == ".json" || ending == ".jinja") sources.insert(entry.path());
+  }
+  SUBBYTE_TRY(const CheckpointParts parts, open_weights(files.path()));
+  for (const auto& [name, tensor] : parts.tensors->tensors()) sources.insert(tensor.file->path());
+  const auto is_output = [&](const fs::path& source) {
+    return fs::equivalent(source, options.output, failure);
+  };
+  if (std::ranges::none_of(sources, is_output)) return {};
+  return Error{"file.exists", options.output + ": is a file of the model, not overwritten"};
+}
+
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto ids, parse_ids(options.ids));
+  if (ids.empty()) return Error{"usage.ids", "--ids: expected at least one token id"};
   SUBBYTE_TRY(ReadyModel loaded, open(invocation, options.model));
   SUBBYTE_CHECK(check_context(loaded.config, std::ssize(ids)));
   const auto vocab = static_cast<uint64_t>(loaded.config.vocab_size);
+  SUBBYTE_CHECK(check_output(options, loaded.files));
   SUBBYTE_TRY(OutputFile output, open_output(options.output, options.force));
   const Element kv_type = cache_type(options, *loaded.backend);
   SUBBYTE_CHECK(load(invocation, loaded,

@@ -78,6 +78,16 @@ TEST(OutputDirectory, never_replaces_anything) {
   EXPECT_EQ(dir.names(), Names{"model"});
 }
 
+TEST(OutputDirectory, refuses_names_of_nothing_and_of_the_root) {
+  for (const auto& [name, code] :
+       {std::pair("", "file.io"), std::pair("/", "file.exists"), std::pair("//", "file.exists")}) {
+    const auto out = OutputDirectory::create(name);
+    ASSERT_FALSE(out.ok()) << name;
+    EXPECT_EQ(out.error().code, code) << name;
+    EXPECT_FALSE(out.error().message.starts_with(":")) << out.error().message;
+  }
+}
+
 TEST(OutputDirectory, is_named_as_it_was_given) {
   const TempDir dir;
   fs::create_directory(dir / "model");

@@ -110,8 +110,11 @@ Result<Place> Place::of(const fs::path& given) {
   fs::path path = fs::absolute(given, failure);
   if (!path.has_filename()) path = path.parent_path();
   if (failure || given.empty() || given.native().find('\0') != std::string::npos) {
-    return Error{"file.io", std::string(given.c_str()) + ": not a name for an output"};
+    const std::string shown = given.empty() ? "\"\"" : given.c_str();
+    return Error{"file.io", shown + ": not a name for an output"};
   }
+  const bool is_root = !path.has_filename();
+  if (is_root) return Error{"file.exists", given.native() + ": exists already"};
   Descriptor folder = folder_at(path.parent_path());
   if (!folder) return file_error(errno, given, "create");
   std::string name = path.filename();

@@ -174,6 +174,12 @@ std::string_view cut_wanted(std::string_view& name) {
 }  // namespace
 
 Result<fs::path> find_model(std::string_view name) {
+  // Else it would be the directory in which the program was started.
+  if (name.empty()) {
+    return Error{"model.not_found",
+                 "\"\": expected a directory, a file or org/name, found a name "
+                 "without characters"};
+  }
   std::error_code ignored;
   const fs::path path(name);
   SUBBYTE_TRY(const auto model, model_at(path));

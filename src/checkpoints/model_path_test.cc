@@ -71,6 +71,20 @@ TEST_F(FindModel, takes_a_directory_as_it_is) {
   EXPECT_NE(empty.error().message.find("no config.json"), std::string::npos);
 }
 
+TEST_F(FindModel, a_name_without_characters_is_not_the_directory_of_the_process) {
+  dir_.write("config.json", "{}");
+  const fs::path before = fs::current_path();
+  fs::current_path(dir_.path());
+  const auto model = find_model("");
+  const auto checkpoint = find_checkpoint("");
+  fs::current_path(before);
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.error().code, "model.not_found");
+  EXPECT_EQ(model.error().message,
+            "\"\": expected a directory, a file or org/name, found a name without characters");
+  EXPECT_FALSE(checkpoint.ok());
+}
+
 TEST_F(FindModel, follows_refs_to_snapshots) {
   const fs::path first = add_snapshot("cache", "0123abc");
   const fs::path second = add_snapshot("cache", "4567def");

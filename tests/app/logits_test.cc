@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "app/process.h"
 #include "checkpoints/containers/tensor_source.h"
@@ -62,6 +63,32 @@ TEST_P(Logits, of_the_command_are_those_of_the_reference) {
 
 INSTANTIATE_TEST_SUITE_P(Goldens, Logits, ::testing::ValuesIn(testing::goldens(testing::kEveryWay)),
                          NamedByValue());
+
+TEST(LogitsOutput, replaces_no_file_of_the_model_and_wants_tokens) {
+  const TempDir folder;
+  const fs::path model = folder / "model";
+  fs::copy(testing::golden_folder("qwen3-awq"), model);
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    const auto size = fs::file_size(model / name);
+    const ProcessResult result = run_program({"logits", model.string(), "--ids", "1", "--force",
+                                              "-o", (model / "../model" / name).string()});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_NE(result.err.find("is a file of the model, not overwritten [file.exists]"),
+              std::string::npos)
+        << result.err;
+    EXPECT_EQ(fs::file_size(model / name), size);
+  }
+  std::ofstream(model / "logits.safetensors") << "mine";
+  const std::string own = (model / "logits.safetensors").string();
+  EXPECT_EQ(run_program({"logits", model.string(), "--ids", "1", "--force", "-o", own}).exit_code,
+            0);
+  const ProcessResult none =
+      run_program({"logits", model.string(), "--ids", "", "-o", (folder / "x").string()});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_NE(none.err.find("expected at least one token id [usage.ids]"), std::string::npos)
+      << none.err;
+  EXPECT_FALSE(fs::exists(folder / "x"));
+}
 
 }  // namespace
 }  // namespace subbyte
