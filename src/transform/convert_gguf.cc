@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "checkpoints/containers/gguf_tokenizer_writer.h"
 #include "checkpoints/containers/gguf_writer.h"
 #include "checkpoints/unread_parts.h"
+#include "engine/generation_config.h"
 #include "models/gguf_writing.h"
 #include "text/chat_template.h"
 #include "transform/gguf_steps.h"
@@ -54,20 +57,20 @@ std::string name_of(const fs::path& model) {
   return (named.extension() == ".gguf" ? named.stem() : named.filename()).string();
 }
 
-/// What generation_config.json says of how to sample.
+/// How the makers of the model sample from it, wherever they say so. Greedy is temperature 0.
 Status add_sampling(const ModelFiles& files, GgufKeys& keys) {
-  SUBBYTE_TRY(const json::Value config, value_of(files, kGenerationFile));
-  constexpr std::pair<const char*, std::string_view> kNumbers[] = {
-      {"temperature", "general.sampling.temp"},
-      {"top_p", "general.sampling.top_p"},
-      {"min_p", "general.sampling.min_p"},
-      {"repetition_penalty", "general.sampling.penalty_repeat"}};
-  if (config.at("do_sample") == false) return {};
-  for (const auto& [name, key] : kNumbers) {
-    if (config.at(name).is_number()) keys.number(key, config.at(name).get<float>());
+  SUBBYTE_TRY(const Sampling said, read_generation_config(files));
+  const std::pair<std::optional<double>, std::string_view> numbers[] = {
+      {said.temperature, "general.sampling.temp"},
+      {said.top_p, "general.sampling.top_p"},
+      {said.min_p, "general.sampling.min_p"},
+      {said.repetition_penalty, "general.sampling.penalty_repeat"}};
+  for (const auto& [number, key] : numbers) {
+    if (number) keys.number(key, static_cast<float>(*number));
   }
-  const json::Value& top_k = config.at("top_k");
-  if (top_k.is_number_unsigned()) keys.whole("general.sampling.top_k", top_k.get<uint32_t>());
+  if (said.top_k) {  // all tokens: 0
+    keys.whole("general.sampling.top_k", static_cast<uint32_t>(std::max<int64_t>(*said.top_k, 0)));
+  }
   return {};
 }
 

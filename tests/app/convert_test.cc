@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "app/process.h"
@@ -45,6 +46,45 @@ TEST(Convert, there_and_back_and_diff_says_that_nothing_changed) {
   const ProcessResult bytes = run_program({"diff", golden("qwen3-awq"), back});
   EXPECT_EQ(bytes.exit_code, 0);
   EXPECT_EQ(bytes.out, "same bytes: 25 same bytes\n");
+}
+
+/// The line in which `run` says how it sampled.
+std::string sampling_of(const std::string& model) {
+  const ProcessResult result = run_program({"run", model, "-p", "It was", "-n", "1"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const std::size_t at = result.err.find("sampled ");
+  return at == std::string::npos ? result.err : result.err.substr(at);
+}
+
+TEST(Convert, a_gguf_file_is_sampled_as_its_source) {
+  const TempDir folder;
+  const std::string model = (folder / "model").string();
+  const std::string file = (folder / "model.gguf").string();
+  ASSERT_EQ(run_program({"synth", model, "--shape", "tiny", "--format", "bf16"}).exit_code, 0);
+  const auto convert = [&] { return run_program({"convert", model, file, "--to", "gguf"}); };
+  for (const char* text : {R"({"do_sample": false})", R"({"do_sample": true})", R"({"top_k": -1})",
+                           R"({"temperature": 0.5, "top_k": 7})", "{}"}) {
+    folder.write("model/generation_config.json", text);
+    const ProcessResult result = convert();
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(sampling_of(file), sampling_of(model)) << text;
+    fs::remove(file);
+  }
+  // What the source is refused for is not left out.
+  for (const char* text : {R"({"temperature": "hot"})", R"({"do_sample": 0, "top_k": 5})",
+                           R"({"top_k": 4294967297})", R"({"temperature": -1})"}) {
+    folder.write("model/generation_config.json", text);
+    const ProcessResult result = convert();
+    EXPECT_EQ(result.exit_code, 1) << text;
+    EXPECT_NE(result.err.find("generation_config.json"), std::string::npos) << result.err;
+    EXPECT_FALSE(fs::exists(file));
+  }
+  fs::remove(folder / "model/generation_config.json");
+  Json config = Json::parse(std::ifstream(folder / "model/config.json"));
+  config["temperature"] = 0.25;
+  folder.write("model/config.json", config.dump());
+  ASSERT_EQ(convert().exit_code, 0);
+  EXPECT_EQ(sampling_of(file), sampling_of(model));
 }
 
 TEST(Convert, to_a_model_file_and_back_every_command_sees_the_same_model) {
