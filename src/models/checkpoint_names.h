@@ -79,6 +79,9 @@ class CheckpointNames {
     return spec.is_of_experts() && !stacks_apart(spec).empty();
   }
   ExpertLayout experts() const { return experts_; }
+  /// The text before "layers.3.mlp.gate", and the name of the head.
+  std::string_view prefix() const { return prefix_; }
+  std::string_view head() const { return head_; }
 
  private:
   CheckpointNames(const TensorSource& tensors, ExpertLayout experts)

@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 using Verdict = ComparedWeight::Verdict;
 
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20;  // compared at once
+constexpr std::string_view kUsualPrefix = "model.";
 
 /// A matrix by the name of its stack and its number in it, -1 for one that is in none.
 struct UnitKey {
@@ -52,6 +53,24 @@ class Side {
     return Side(std::move(checkpoint), alternates);
   }
 
+  /// The prefix of its names, and that of its head; empty where no model is known.
+  std::string prefix() const { return prefix_; }
+  /// From now on names are those that most models have, as the other side has another prefix.
+  void use_usual_names() { has_usual_names_ = !prefix_.empty(); }
+
+  /// What a tensor or a module of a file is called in the comparison.
+  std::string shown(const std::string& name) const {
+    return has_usual_names_ ? with_prefix(name, prefix_, head_, kUsualPrefix, kHead) : name;
+  }
+  /// The tensor that is called so; nullptr: there is none.
+  const FileTensor* find(const std::string& shown_name) const {
+    const FileTensor* const plain = tensors().find(shown_name);
+    if (!has_usual_names_) return plain;
+    const auto own = with_prefix(shown_name, kUsualPrefix, kHead, prefix_, head_);
+    const FileTensor* const found = tensors().find(own);
+    return found == nullptr ? plain : found;
+  }
+
   /// `stacks` are names that the other side has as experts: here they may be one plain tensor.
   Status find_units(const std::set<std::string>& stacks, Executor& pool) {
     const ImportContext context = context_with(pool);
@@ -59,9 +78,9 @@ class Side {
     // Of parts that nobody reads the bytes are compared.
     std::erase_if(modules_, [](const FoundModule& module) { return !module.is_read; });
     for (const std::string& stack : stacks) {
-      const FileTensor* tensor = tensors().find(stack);
+      const FileTensor* tensor = find(stack);
       if (tensor == nullptr || tensor->shape.size() != 3) continue;
-      modules_.push_back({stack, describe_module(context, stack)});
+      modules_.push_back({tensor->name, describe_module(context, tensor->name)});
     }
     for (std::size_t m = 0; m < modules_.size(); ++m) {
       if (!modules_[m].info.ok()) return modules_[m].info.error();
@@ -102,8 +121,8 @@ class Side {
     if (!checkpoint_.model.ok() || !checkpoint_.model->tie_word_embeddings) return;
     const auto names = CheckpointNames::find(tensors(), ExpertLayout());
     if (!names.ok()) return;
-    const UnitKey head = {names->full(kHead)};
-    const auto table = units_.find({names->full(kTable)});
+    const UnitKey head = {shown(names->full(kHead))};
+    const auto table = units_.find({shown(names->full(kTable))});
     if (table == units_.end() || !other.units_.contains(head)) return;
     units_.try_emplace(head, table->second);
   }
@@ -152,7 +171,25 @@ class Side {
 
  private:
   Side(CheckpointParts checkpoint, bool alternates)
-      : checkpoint_(std::move(checkpoint)), alternates_(alternates) {}
+      : checkpoint_(std::move(checkpoint)), alternates_(alternates) {
+    const auto names = CheckpointNames::find(tensors(), ExpertLayout());
+    if (!names.ok()) return;
+    prefix_ = names->prefix();
+    head_ = names->head();
+  }
+
+  /// A name of one prefix with another one.
+  static std::string with_prefix(const std::string& name, std::string_view prefix,
+                                 std::string_view head, std::string_view other_prefix,
+                                 std::string_view other_head) {
+    const auto replaced = [&](std::string_view begin, std::string_view other) {
+      return std::string(other) + name.substr(begin.size());
+    };
+    if (name == head || name.starts_with(std::string(head) + ".")) {
+      return replaced(head, other_head);
+    }
+    return name.starts_with(prefix) ? replaced(prefix, other_prefix) : name;
+  }
 
   ImportContext context_with(Executor& pool) const {
     ImportContext context = checkpoint_.context(pool);
@@ -162,14 +199,15 @@ class Side {
 
   void add_units(std::size_t m) {
     const FoundModule& module = modules_[m];
+    const std::string name = shown(module.name);
     if (module.info->experts == 1) {
-      const auto expert = parse_expert_name(module.name);
-      const UnitKey key = expert ? UnitKey{expert->stack, expert->expert} : UnitKey{module.name};
+      const auto expert = parse_expert_name(name);
+      const UnitKey key = expert ? UnitKey{expert->stack, expert->expert} : UnitKey{name};
       units_[key] = {m, 0};
       return;
     }
     for (int64_t e = 0; e < module.info->experts; ++e) {
-      units_[{module.name, e}] = {m, static_cast<std::size_t>(e)};
+      units_[{name, e}] = {m, static_cast<std::size_t>(e)};
     }
   }
 
@@ -185,6 +223,8 @@ class Side {
 
   CheckpointParts checkpoint_;
   bool alternates_;  // rows of gate and up, where a stack has both
+  std::string prefix_, head_;
+  bool has_usual_names_ = false;
   std::vector<FoundModule> modules_;
   std::map<UnitKey, Unit> units_;
   std::set<std::string_view> used_;  // tensors of modules
@@ -194,7 +234,7 @@ class Side {
 };
 
 bool same_tensor(const FileTensor& a, const FileTensor& b) {
-  if (a.name != b.name || a.dtype != b.dtype || a.shape != b.shape) return false;
+  if (a.dtype != b.dtype || a.shape != b.shape) return false;
   bool same = true;
   for (std::size_t i = 0; same && i < a.bytes.size(); i += kPieceBytes) {
     const std::size_t size = std::min(kPieceBytes, a.bytes.size() - i);
@@ -213,8 +253,9 @@ bool same_bytes(const Side& first, const FoundModule& a, const Side& second, con
   return a.info->importer == b.info->importer && a.info->format == b.info->format &&
          (reads_alike == nullptr || reads_alike(first.config(), second.config())) &&
          std::ranges::equal(
-             a.info->tensors, b.info->tensors,
-             [](const FileTensor* x, const FileTensor* y) { return same_tensor(*x, *y); });
+             a.info->tensors, b.info->tensors, [&](const FileTensor* x, const FileTensor* y) {
+               return first.shown(x->name) == second.shown(y->name) && same_tensor(*x, *y);
+             });
 }
 
 class Comparison {
@@ -279,18 +320,18 @@ class Comparison {
   /// Biases of experts that one side has as one tensor and the other in parts.
   Status compare_biases(const Side& joint, const Side& apart, Verdict only_joint) {
     for (const auto& [name, tensor] : joint.tensors().tensors()) {
-      if (joint.is_used(name) || apart.tensors().find(name) != nullptr) continue;
+      if (joint.is_used(name) || apart.find(joint.shown(name)) != nullptr) continue;
       const auto is_there = [&](const std::optional<BiasParts>& parts) {
-        return parts && apart.tensors().find(parts->names.front()) != nullptr;
+        return parts && apart.find(joint.shown(parts->names.front())) != nullptr;
       };
       auto parts = bias_parts(tensor);
       if (!is_there(parts)) parts = bias_parts(tensor, true);
       if (!is_there(parts)) continue;
       SUBBYTE_CHECK(tensor.file->verify_unchanged());
-      compared_biases_.insert(name);
+      compared_biases_.insert(joint.shown(name));
       for (std::size_t i = 0; i < parts->names.size(); ++i) {
-        const std::string& part = parts->names[i];
-        const FileTensor* other = apart.tensors().find(part);
+        const std::string part = joint.shown(parts->names[i]);
+        const FileTensor* other = apart.find(part);
         if (other == nullptr) {
           add(part, only_joint, "", "");
           continue;
@@ -318,19 +359,22 @@ class Comparison {
     SUBBYTE_CHECK(compare_biases(first_, second_, Verdict::kOnlyFirst));
     SUBBYTE_CHECK(compare_biases(second_, first_, Verdict::kOnlySecond));
     for (const auto& [name, tensor] : first_.tensors().tensors()) {
-      if (first_.is_used(name) || compared_biases_.contains(name)) continue;
-      const FileTensor* other = second_.tensors().find(name);
-      if (other == nullptr || second_.is_used(name)) {
-        add(name, Verdict::kOnlyFirst, describe(tensor), "");
+      const std::string shown = first_.shown(name);
+      if (first_.is_used(name) || compared_biases_.contains(shown)) continue;
+      const FileTensor* other = second_.find(shown);
+      if (other == nullptr || second_.is_used(other->name)) {
+        add(shown, Verdict::kOnlyFirst, describe(tensor), "");
       } else {
         SUBBYTE_CHECK(compare_tensors(tensor, *other));
       }
       count(tensor.bytes.size());
     }
     for (const auto& [name, tensor] : second_.tensors().tensors()) {
-      const bool in_first = first_.tensors().find(name) != nullptr && !first_.is_used(name);
-      if (second_.is_used(name) || in_first || compared_biases_.contains(name)) continue;
-      add(name, Verdict::kOnlySecond, "", describe(tensor));
+      const std::string shown = second_.shown(name);
+      const FileTensor* other = first_.find(shown);
+      const bool in_first = other != nullptr && !first_.is_used(other->name);
+      if (second_.is_used(name) || in_first || compared_biases_.contains(shown)) continue;
+      add(shown, Verdict::kOnlySecond, "", describe(tensor));
     }
     return {};
   }
@@ -355,7 +399,8 @@ class Comparison {
   Status compare_tensors(const FileTensor& a, const FileTensor& b) {
     SUBBYTE_CHECK(a.file->verify_unchanged());
     SUBBYTE_CHECK(b.file->verify_unchanged());
-    ComparedWeight& weight = add(a.name, Verdict::kSameBytes, describe(a), describe(b));
+    ComparedWeight& weight =
+        add(first_.shown(a.name), Verdict::kSameBytes, describe(a), describe(b));
     if (same_tensor(a, b)) return {};
     weight.verdict = Verdict::kDifferent;
     const bool floats = are_floats(a, b);
@@ -407,6 +452,10 @@ Result<ModelDiff> diff_models(const fs::path& first, const fs::path& second, Exe
                               const ByteProgress& progress) {
   SUBBYTE_TRY(Side a, Side::open(first, pool));
   SUBBYTE_TRY(Side b, Side::open(second, pool));
+  if (a.prefix() != b.prefix()) {  // a wrapper and its text
+    a.use_usual_names();
+    b.use_usual_names();
+  }
   SUBBYTE_CHECK(b.find_units({}, pool));
   SUBBYTE_CHECK(a.find_units(b.stacks(), pool));
   // Only now is it known which stacks the first side has.

@@ -51,6 +51,33 @@ TestTensor floats(const std::string& name, DType dtype, const Shape& shape, floa
   return tensor;
 }
 
+TEST(DiffModels, a_wrapper_and_its_text_are_the_same) {
+  const TempDir folder;
+  const auto write = [&](const char* directory, const std::string& prefix, const std::string& head,
+                         float norm) {
+    write_plain(folder, directory,
+                {floats(prefix + "layers.0.mlp.up_proj.weight", DType::kF16, {4, 8}, 2),
+                 floats(prefix + "norm.weight", DType::kF16, {8}, norm),
+                 floats(head + ".weight", DType::kF16, {16, 8}, 0.5)});
+  };
+  write("text", "model.", "lm_head", 1);
+  write("wrapper", "model.language_model.", "lm_head", 1);
+  write("older", "language_model.model.", "language_model.lm_head", 1);
+  write("other", "model.language_model.", "lm_head", 3);
+  for (const char* one : {"text", "wrapper", "older"}) {
+    for (const char* two : {"text", "wrapper", "older"}) {
+      const ModelDiff diff = diff_of(folder / one, folder / two);
+      EXPECT_TRUE(diff.same_bytes()) << one << " " << two;
+      EXPECT_EQ(diff.weights.size(), 3u);
+    }
+  }
+  const ModelDiff diff = diff_of(folder / "text", folder / "other");
+  const ComparedWeight* norm = find(diff, "model.norm.weight");
+  ASSERT_NE(norm, nullptr);
+  EXPECT_EQ(norm->verdict, Verdict::kDifferent);
+  EXPECT_EQ(diff.count(Verdict::kSameBytes), 2);
+}
+
 TEST(DiffModels, a_directory_is_itself) {
   for (const char* golden : testing::goldens(testing::kKind)) {
     const ModelDiff diff = diff_of(kGoldens / golden, kGoldens / golden);
