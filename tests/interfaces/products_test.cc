@@ -12,6 +12,7 @@
 #include "kernels/cpu/linear.h"
 #include "subbyte/products.h"
 #include "support/c_handles.h"
+#include "support/normal_numbers.h"
 #include "support/products_of_interfaces.h"
 #include "support/random_matrix.h"
 
@@ -76,7 +77,7 @@ TEST(Interfaces, multiply_to_the_same_bits_on_the_cpu) {
                      std::to_string(shape.cols) + " m " + std::to_string(m));
         Random random(12);
         std::vector<float> x(static_cast<std::size_t>(m * shape.cols));
-        for (float& number : x) number = static_cast<float>(random.normal());
+        for (float& number : x) number = normal_number(random);
         const std::vector<float> y = multiply_in_c(in_c, x, m, shape.rows);
         expect_same_bits(multiply_in_cpp(cpu, in_cpp, x, m, shape.rows), y, "C++");
         if (is_loaded) {
