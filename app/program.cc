@@ -152,15 +152,17 @@ int finish_output(int code) {
   return report({"file.io", "standard output: could not be written"});
 }
 
-/// Says whether processes of mpirun divide a model among them.
-bool is_divided(const Invocation& invocation) {
-  return invocation.tensor_parallel > 1 || invocation.pipeline_parallel > 1;
+/// Among how many a model is divided, whatever they are.
+DeviceOptions division_of(const Invocation& invocation) {
+  return {.tensor_parallel_size = invocation.tensor_parallel,
+          .pipeline_parallel_size = invocation.pipeline_parallel};
 }
 
 /// Without the option each process of mpirun runs the command by itself, which is rarely meant.
 void note_undivided(const Invocation& invocation, const CommandInfo& command) {
   const int processes = num_processes();
-  if (is_divided(invocation) || processes == 1 || is_later_process()) return;
+  const bool is_alone = processes == 1 || is_one_of_several(division_of(invocation));
+  if (is_alone || is_later_process()) return;
   if (command.shares != Shares::kModel) return;
   print_notice(
       fmt::format("mpirun has started {} processes, and each of them does all of this by "
@@ -171,7 +173,7 @@ void note_undivided(const Invocation& invocation, const CommandInfo& command) {
 /// Of the processes that mpirun has started the first one runs the command, and the others compute
 /// with it.
 Result<ExitCode> run_or_follow(const Invocation& invocation, CommandInfo& command) {
-  if (is_divided(invocation) && is_later_process()) {
+  if (is_follower(division_of(invocation))) {
     SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));
     for (const int signal : {SIGTERM, SIGINT})
       std::signal(signal, SIG_IGN);  // the first one ends all
