@@ -314,6 +314,8 @@ class MpiExchange : public Exchange {
     SUBBYTE_CHECK(check(begin(&request)));
     Patience patience;
     for (int done = 0;;) {
+      // After a loss MPI goes on with nothing: another thread's operands may be gone.
+      if (!lost_.empty()) return lost();
       SUBBYTE_CHECK(check(mpi_.test(&request, &done, nullptr)));
       if (done != 0) return {};
       SUBBYTE_CHECK(hear_of_loss());
