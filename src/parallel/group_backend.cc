@@ -5,18 +5,13 @@
 #include <utility>
 
 #include "parallel/group.h"
+#include "parallel/no_observer.h"
 #include "parallel/rank_plan.h"
 
 namespace subbyte {
 namespace {
 
 constexpr std::string_view kLost = "exchange.lost";
-
-/// Observed steps run in another way, which is that of all ranks then.
-class NoObserver : public StepObserver {
- public:
-  void observe(const Op&, ValueId, std::span<const float>) override {}
-};
 
 class RankCut : public GroupCut {
  public:

@@ -3,6 +3,8 @@
 #include <span>
 #include <utility>
 
+#include "parallel/no_observer.h"
+
 namespace subbyte {
 namespace {
 
@@ -99,6 +101,7 @@ std::vector<PageCopy> read_copies(MessageReader& message) {
 }
 
 void write_batch(const Batch& batch, MessageWriter& message) {
+  message.add(batch.observer != nullptr);
   message.add(static_cast<uint64_t>(batch.parts.size()));
   for (const Part& part : batch.parts) {
     write_tables(tables_of(*part.sequence), message);
@@ -110,6 +113,8 @@ void write_batch(const Batch& batch, MessageWriter& message) {
 }
 
 MirroredBatch::MirroredBatch(MessageReader& message, KvPool& pool) {
+  static NoObserver unseen;  // for steps that go on after the batch
+  if (message.take<bool>()) observer_ = &unseen;
   const auto parts = message.take<uint64_t>();
   sequences_.reserve(parts);
   choices_.resize(parts);

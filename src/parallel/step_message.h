@@ -40,13 +40,15 @@ class MirroredBatch {
   MirroredBatch(const MirroredBatch&) = delete;
   MirroredBatch& operator=(const MirroredBatch&) = delete;
 
-  Batch batch() const { return {.parts = parts_}; }
+  /// Seen by nobody here: a step that another process sees runs in that way on all.
+  Batch batch() const { return {.parts = parts_, .observer = observer_}; }
 
  private:
   std::vector<Sequence> sequences_;
   std::vector<std::vector<int32_t>> tokens_;
   std::vector<ChoiceMemory> choices_;
   std::vector<Part> parts_;
+  StepObserver* observer_ = nullptr;
 };
 
 }  // namespace subbyte

@@ -6,6 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "parallel/no_observer.h"
+
 namespace subbyte {
 namespace {
 
@@ -103,6 +105,24 @@ TEST(StepMessage, another_process_knows_how_tokens_are_chosen) {
   ASSERT_EQ(found.biases.size(), 2u);
   EXPECT_EQ(found.biases[1].token, 9);
   EXPECT_EQ(found.biases[1].bias, -1.0f);
+}
+
+TEST(StepMessage, another_process_runs_a_step_that_is_seen_as_one) {
+  KvPool pool = make_pool();
+  Sequence sequence(pool, 400);
+  ASSERT_TRUE(sequence.reserve(1).ok());
+  const std::vector<int32_t> one = {7};
+  const Part parts[] = {{.sequence = &sequence, .tokens = one}};
+  NoObserver observer;
+  for (const bool is_seen : {true, false}) {
+    MessageWriter writer;
+    write_batch({.parts = parts, .observer = is_seen ? &observer : nullptr}, writer);
+    MessageReader reader(1, {writer.bytes().begin(), writer.bytes().end()});
+    KvPool other = make_pool();
+    const MirroredBatch mirrored(reader, other);
+    EXPECT_EQ(mirrored.batch().observer != nullptr, is_seen);
+    EXPECT_EQ(mirrored.batch().parts.size(), 1u);
+  }
 }
 
 TEST(StepMessage, copies_of_pages_come_as_they_are) {
