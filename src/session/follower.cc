@@ -109,9 +109,9 @@ Status load_elsewhere(Exchange& others, const LoadOptions& options) {
 }
 
 Status follow_first_rank(const DeviceOptions& device) {
-  // How many layers fit is of the first rank, which has read what the model has.
+  // How many layers fit is of the first rank, which has read what the model has; none is the CPU.
   DeviceOptions own = device;
-  own.gpu_layers = -1;
+  if (own.gpu_layers != 0) own.gpu_layers = -1;
   SUBBYTE_TRY(const std::unique_ptr<Backend> backend, choose_machine(own, {}));
   Exchange* const others = exchange_of(*backend);
   if (others == nullptr) return follow(*backend);  // which says so

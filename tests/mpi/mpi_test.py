@@ -143,6 +143,17 @@ class Goldens(unittest.TestCase):
             self.assertEqual(many.stdout, alone.stdout)
 
 
+    def test_no_layers_on_a_gpu_are_those_of_the_cpu(self) -> None:
+        ask = ["run", DEMO, "-p", "The moor was silent, but", "-n", 8, "--temp", 0, "--color",
+               "never"]
+        alone = run(program(1, *ask))
+        command = [*on_ranks(2, *ask), "--gpu-layers", "0"]
+        command[command.index("cpu")] = "cuda"
+        many = run(command)
+        self.assertEqual(many.returncode, 0, many.stderr)
+        self.assertEqual(many.stdout, alone.stdout)
+
+
 class Output(unittest.TestCase):
     """Open MPI 4 gives each rank a terminal of its own, which is not the user's."""
 
