@@ -4,14 +4,17 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "backends/ranks.h"
 #include "models/model.h"
 #include "support/goldens.h"
 #include "support/refusing_gpu.h"
@@ -270,6 +273,38 @@ TEST(AutoDevice, may_have_bf16_where_gpus_would_have_f16) {
                         {"cpu", Activations::kMxfp8},
                         {"cuda:1", Activations::kMxfp8},
                         {"cuda:1", Activations::kF32}}));
+}
+
+/// The options with which two GPUs are made as ranks in processes of their own, of which the first
+/// one alone may know that its model has wide activations.
+std::array<CudaOptions, 2> made_as_ranks(bool is_wide) {
+  auto exchanges = make_thread_exchanges(2);
+  std::array<CudaOptions, 2> made;
+  const auto choose = [&](int rank) {
+    AutoDevice device;
+    device.make = [&, rank](const DeviceOptions& asked) -> Result<std::unique_ptr<Backend>> {
+      const CudaOptions own = {.is_bf16 = asked.activations == Activations::kBF16,
+                               .step_kernel_tokens = asked.step_kernel_tokens};
+      SUBBYTE_TRY(made[rank], as_first_rank(*exchanges[rank], own));
+      return Error{"cuda.device", "none"};
+    };
+    if (is_wide && rank == 0) device = with_wide_activations(device);
+    const DeviceOptions options = {.device = "cuda:0", .step_kernel_tokens = 3 + rank};
+    EXPECT_EQ(choose_machine(options, device).error().code, "cuda.device");
+  };
+  std::thread other(choose, 1);
+  choose(0);
+  other.join();
+  return made;
+}
+
+TEST(AutoDevice, is_that_of_the_first_rank_on_gpus_of_other_processes) {
+  for (const bool is_wide : {true, false}) {
+    for (const CudaOptions& options : made_as_ranks(is_wide)) {
+      EXPECT_EQ(options.is_bf16, is_wide);
+      EXPECT_EQ(options.step_kernel_tokens, 3);
+    }
+  }
 }
 
 TEST(AutoDevice, keeps_errors_that_are_not_of_the_machine) {

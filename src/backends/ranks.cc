@@ -1,6 +1,8 @@
 #include "backends/ranks.h"
 
+#include <array>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -33,13 +35,13 @@ Result<std::unique_ptr<Backend>> make_cpu_process(const ExecutionOptions& option
 
 Result<std::unique_ptr<Backend>> make_gpu_process(CudaOptions options, const MpiPlace& place) {
   options.index += place.rank_on_host;
-  const auto make = [&](const std::shared_ptr<Exchange>& exchange, std::shared_ptr<Executor> host) {
+  const auto make = [&](const std::shared_ptr<Exchange>& exchange,
+                        std::shared_ptr<Executor> host) -> Result<std::unique_ptr<Backend>> {
+    SUBBYTE_TRY(options, as_first_rank(*exchange, options));
     return alone(make_cuda_rank(options, exchange), *exchange, std::move(host));
   };
-  const char* const what = options.is_bf16 ? "a rank on a GPU with bf16 activations"
-                                           : "a rank on a GPU with f16 activations";
-  return make_process({.num_threads = options.num_threads}, what, ProcessBackend::Reads::kAtOnce,
-                      make);
+  return make_process({.num_threads = options.num_threads}, "a rank on a GPU",
+                      ProcessBackend::Reads::kAtOnce, make);
 }
 
 /// Names the way that wants no peer access.
@@ -94,6 +96,16 @@ Result<std::unique_ptr<Backend>> make_cpu_ranks(const ExecutionOptions& options,
   SUBBYTE_TRY(auto backends, divide_threads(options, ranks, make));
   return make_group_backend(std::move(backends), {.size = ranks},
                             std::make_shared<ThreadPool>(options.num_threads));
+}
+
+Result<CudaOptions> as_first_rank(Exchange& exchange, CudaOptions options) {
+  std::array<int, 3> of_first = {options.is_bf16 ? 1 : 0, options.step_kernel_tokens,
+                                 options.step_graphs ? 1 : 0};
+  SUBBYTE_CHECK(exchange.broadcast(std::as_writable_bytes(std::span(of_first)), 0));
+  options.is_bf16 = of_first[0] != 0;
+  options.step_kernel_tokens = of_first[1];
+  options.step_graphs = of_first[2] != 0;
+  return options;
 }
 
 Result<std::unique_ptr<Backend>> make_gpu_ranks(const CudaOptions& options, int ranks) {
