@@ -18,6 +18,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <future>
 #include <mutex>
 #include <string>
@@ -85,6 +86,8 @@ class MpiExchange : public Exchange {
   MpiExchange(const MpiExchange&) = delete;
   MpiExchange& operator=(const MpiExchange&) = delete;
   ~MpiExchange() override {
+    // The others would wait for what this rank does not do any more.
+    if (std::uncaught_exceptions() > 0) MpiExchange::leave("has ended by an exception");
     {
       const std::lock_guard lock(mutex_);
       ends_ = true;

@@ -21,8 +21,9 @@ std::optional<MpiPlace> find_mpi_place();
 
 /// The exchange of all processes of this mpirun, of which there can be one in a process, and all
 /// make it. Waiting processes spin for a moment, and then sleep for at most a millisecond at once.
-/// Its end waits for that of the other ranks, but not after a loss. A process that is killed ends
-/// the others by mpirun. Code exchange.mpi, also where MPI knows another place of this process.
+/// Its end waits for that of the other ranks, but not after a loss; by an exception it is one. A
+/// process that is killed ends the others by mpirun. Code exchange.mpi, also where MPI knows
+/// another place of this process.
 Result<std::unique_ptr<Exchange>> make_mpi_exchange();
 
 }  // namespace subbyte

@@ -15,6 +15,7 @@
 #include <functional>
 #include <random>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -166,6 +167,22 @@ TEST_F(MpiExchange, a_rank_that_leaves_says_why) {
         std::this_thread::sleep_for(std::chrono::seconds(1));
       },
       false, "rank 1 of 3: out of memory");
+}
+
+TEST_F(MpiExchange, a_rank_that_throws_says_so) {
+  on_ranks(
+      3,
+      [](Exchange& exchange) {
+        ASSERT_TRUE(exchange.barrier().ok());
+        if (exchange.rank() == 2) throw std::runtime_error("no more threads");
+        const Status status = exchange.barrier();
+        ASSERT_FALSE(status.ok());
+        EXPECT_EQ(status.error().message, "rank 2 of 3: has ended by an exception");
+        if (exchange.rank() == 0) std::puts(status.error().message.c_str());
+        std::fflush(stdout);
+        std::this_thread::sleep_for(std::chrono::seconds(2));
+      },
+      false, "rank 2 of 3: has ended by an exception");
 }
 
 TEST_F(MpiExchange, a_rank_that_is_killed_ends_the_others) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,7 +85,9 @@ ProcessBackend::ProcessBackend(std::unique_ptr<Backend> group, std::shared_ptr<E
 }
 
 ProcessBackend::~ProcessBackend() {
-  if (is_first()) static_cast<void>(send(*exchange_, kEndOfMessages).ok());
+  // By an exception the others are where they read no message: the exchange tells them.
+  const bool ends_well = std::uncaught_exceptions() == 0;
+  if (is_first() && ends_well) static_cast<void>(send(*exchange_, kEndOfMessages).ok());
 }
 
 Result<Weight> ProcessBackend::upload_far(Matrix table) {
