@@ -32,7 +32,7 @@ Result<CheckpointParts> open_model(const ModelFiles& files) {
 }
 
 /// Finds the first operation of a step whose results are not all finite. Of the ranks of a group
-/// one is seen, and of the others what they exchange with it.
+/// one is seen, and of stages those of this process; of the others what they give it.
 class NotFinite : public StepObserver {
  public:
   void observe(const Op& op, ValueId, std::span<const float> numbers) override {
@@ -46,6 +46,7 @@ class NotFinite : public StepObserver {
     if (!std::ranges::all_of(numbers, is_finite)) {
       first_ = op.name;
       if (is_of_ranks) first_ = op.name.substr(0, op.name.rfind('.')) + " on another rank";
+      if (std::holds_alternative<ReceiveOp>(op.what)) first_ = "a stage in another process";
       reads_cache_ = attends || (is_of_ranks && follows_attention_);
     }
     follows_attention_ = attends || (follows_attention_ && !is_of_ranks);

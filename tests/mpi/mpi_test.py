@@ -352,6 +352,23 @@ class Refusals(unittest.TestCase):
     def test_a_prompt_that_the_first_rank_refuses(self) -> None:
         self.expect_line(on_ranks(2, "run", DEMO, "-p", ""), "the prompt is empty")
 
+    def test_numbers_that_are_not_finite(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            model = Path(folder) / "model"
+            shutil.copytree(DEMO, model)
+            with (model / "model.safetensors").open("r+b") as file:
+                size = int.from_bytes(file.read(8), "little")
+                tensor = json.loads(file.read(size))["model.layers.1.self_attn.k_norm.weight"]
+                begin, end = tensor["data_offsets"]
+                file.seek(8 + size + begin)
+                file.write(b"\xff\x7b" * ((end - begin) // 2))  # 65504
+            ask = ["run", model, "-p", "x", "--temp", 0, "--quiet"]
+            for by, expected in ((RANKS, "those of layers.1.self_attn"),
+                                 (STAGES, "those of a stage in another process [sampling")):
+                result = run(on_ranks(2, *ask, by=by))
+                self.assertNotEqual(result.returncode, 0)
+                self.assertIn(expected, lines_of_ours(result.stderr)[0])
+
     @unittest.skipIf(run(["unshare", "--mount", "true"]).returncode != 0,
                      "a library is hidden by a mount, which this user or container may not")
     def test_no_library_of_mpi(self) -> None:
