@@ -25,7 +25,6 @@ constexpr ModelType kModelTypes[] = {{.name = "bamba",
 struct Own {
   std::vector<bool> attends;  // [num_layers]
   MambaConfig mamba;
-  bool mlp_bias = false;
 
   bool operator==(const Own&) const = default;
 };
@@ -33,7 +32,7 @@ struct Own {
 constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "attn_layer_indices", kComputed, "",
                        "layers with attention; absent: none"),
-    SUBBYTE_CONFIG_FLAG(Own, "", "mlp_bias", mlp_bias, false, ""),
+    SUBBYTE_CONFIG_FLAG(ModelConfig, "", "mlp_bias", mlp_bias, false, ""),
     SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kRefused, "0.5", "one half of a head turns"),
     SUBBYTE_CONFIG_KEY("", "attn_rotary_emb", kIgnored, "", "one half of a head turns"),
     SUBBYTE_CONFIG_KEY("", "layer_types layers_block_type", kIgnored, "",
@@ -64,17 +63,12 @@ void record(const ModelConfig& config, StepRecorder& step) {
     step.begin_layer(i);
     ValueId h = step.add_norm("input_layernorm", x, delta);
     if (own.attends[static_cast<std::size_t>(i)]) {
-      delta = step.attention(h, {.shape = attention_shape(config, i),
-                                 .rope = rope,
-                                 .has_bias = config.attention_bias,
-                                 .has_output_bias = config.attention_bias});
+      delta = step.attention(h, {.shape = attention_shape(config, i), .rope = rope});
     } else {
       delta = step.mixer(h, "mamba.", own.mamba.op(), own.mamba.has_bias);
     }
     h = step.add_norm("pre_ff_layernorm", x, delta);
-    delta = step.gated_block(
-        h,
-        {.inner = config.intermediate_size, .has_bias = own.mlp_bias, .prefix = "feed_forward."});
+    delta = step.gated_block(h, {.inner = config.intermediate_size, .prefix = "feed_forward."});
   }
   step.finish(x, delta, {.norm = "final_layernorm"});
 }

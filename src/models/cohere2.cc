@@ -68,9 +68,7 @@ void record(const ModelConfig& config, StepRecorder& step) {
     step.begin_layer(i);
     const ValueId h = step.add_norm("input_layernorm", x, delta);
     StepRecorder::Attention attention = {.shape = attention_shape(config, i),
-                                         .pairs = RopePairs::kNeighbours,
-                                         .has_bias = config.attention_bias,
-                                         .has_output_bias = config.attention_bias};
+                                         .pairs = RopePairs::kNeighbours};
     if (attention.shape.window > 0) attention.rope = rope;
     const ValueId block = step.gated_block(h, {.inner = config.intermediate_size});
     delta = step.sum("blocks.added", block, step.attention(h, attention));

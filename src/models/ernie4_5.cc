@@ -34,7 +34,6 @@ constexpr ModelType kModelTypes[] = {{.name = "ernie4_5",
 constexpr const ModelType& kMoe = kModelTypes[1];
 
 struct Own {
-  bool has_biases = false;
   bool has_head_bias = false;
   ExpertConfig experts;
 
@@ -42,7 +41,8 @@ struct Own {
 };
 
 constexpr ConfigKey kKeys[] = {
-    SUBBYTE_CONFIG_FLAG(Own, "", "use_bias", has_biases, false, "of experts alone there are none"),
+    SUBBYTE_CONFIG_FLAG(ModelConfig, "", "use_bias", attention_bias, false,
+                        "of experts alone there are none"),
     SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "use_bias says it"),
     SUBBYTE_CONFIG_KEY("", "compression_ratio", kIgnored, "", "of positions in training"),
     SUBBYTE_CONFIG_KEY("", "fuse_rms_norm use_flash_attention", kIgnored, "", "how it is computed"),
@@ -138,9 +138,10 @@ Status read(const json::Object& config, ModelConfig& model) {
   Own own;
   own.experts.layers.assign(static_cast<std::size_t>(model.num_layers), false);
   SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
+  model.mlp_bias = model.attention_bias;
   if (model.model_type == kMoe.name) {
     SUBBYTE_CHECK(read_mixture(config, model.num_layers, own.experts));
-    own.has_head_bias = own.has_biases;
+    own.has_head_bias = model.attention_bias;
   }
   if (own.has_head_bias && model.tie_word_embeddings) {
     return config.error("config.not_computed", "use_bias",
@@ -152,18 +153,13 @@ Status read(const json::Object& config, ModelConfig& model) {
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
-  const bool has_biases = own.has_biases;
-  record_usual_step(
-      config, step,
-      {.attention = {.pairs = RopePairs::kNeighbours,
-                     .has_bias = has_biases,
-                     .has_output_bias = has_biases},
-       .gated = {.has_bias = has_biases},
-       .experts = &own.experts,
-       .mixture = {.choice_bias = "moe_statics.e_score_correction_bias",
-                   .is_bias_row = true,
-                   .shared = {.name = "shared_experts", .has_gate = false, .has_bias = has_biases}},
-       .logits = {.has_bias = own.has_head_bias}});
+  record_usual_step(config, step,
+                    {.attention = {.pairs = RopePairs::kNeighbours},
+                     .experts = &own.experts,
+                     .mixture = {.choice_bias = "moe_statics.e_score_correction_bias",
+                                 .is_bias_row = true,
+                                 .shared = {.name = "shared_experts", .has_gate = false}},
+                     .logits = {.has_bias = own.has_head_bias}});
 }
 
 // Sources: the config.json files of baidu/ERNIE-4.5-*-PT; those called tiny, and where added tokens

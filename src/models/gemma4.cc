@@ -220,7 +220,6 @@ void record(const ModelConfig& config, StepRecorder& step) {
     StepRecorder::Attention attention = layer_attention(config, own.heads, i, step);
     attention.shape.scale = 1;
     attention.rope = config.windows[i] > 0 ? sliding_rope : full_rope;
-    attention.has_bias = attention.has_output_bias = config.attention_bias;
     attention.norms = HeadsNorm::kEach;
     attention.norms_values = true;
     ValueId h = step.add_norm("input_layernorm", x, delta);

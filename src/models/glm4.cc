@@ -48,11 +48,10 @@ Status read(const json::Object& /*config*/, ModelConfig& model) {
 }
 
 void record(const ModelConfig& config, StepRecorder& step) {
-  record_usual_step(
-      config, step,
-      {.norms = BlockNorms::kAround,
-       .names = kNorms,
-       .attention = {.pairs = RopePairs::kNeighbours, .has_bias = config.attention_bias}});
+  record_usual_step(config, step,
+                    {.norms = BlockNorms::kAround,
+                     .names = kNorms,
+                     .attention = {.pairs = RopePairs::kNeighbours, .has_output_bias = false}});
 }
 
 // Sources: the config.json files of zai-org/GLM-4-9B-0414 and GLM-4-32B-0414; tiny, and where added

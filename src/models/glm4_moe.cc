@@ -73,7 +73,7 @@ void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
   record_usual_step(
       config, step,
-      {.attention = {.has_bias = config.attention_bias,
+      {.attention = {.has_output_bias = false,
                      .norms = own.has_head_norms ? HeadsNorm::kEach : HeadsNorm::kNone},
        .experts = &own.experts,
        .mixture = {.choice_bias = "gate.e_score_correction_bias",

@@ -90,12 +90,9 @@ void record(const ModelConfig& config, StepRecorder& step) {
                             .inner = config.intermediate_size,
                             .has_bias = true});
   };
-  record_usual_step(config, step,
-                    {.attention = {.has_bias = config.attention_bias,
-                                   .has_output_bias = config.attention_bias,
-                                   .has_sinks = true,
-                                   .may_be_quantized = false},
-                     .second = mixture});
+  record_usual_step(
+      config, step,
+      {.attention = {.has_sinks = true, .may_be_quantized = false}, .second = mixture});
 }
 
 Status read(const json::Object& config, ModelConfig& model) {

@@ -44,7 +44,6 @@ constexpr GgufArchitecture kGguf[] = {{.name = "granite",
                                        .biases = kUsualGgufBiases}};
 
 struct Own {
-  bool mlp_bias = false;
   float embedding_factor = 1;
   float residual_factor = 1;
   float score_scale = 1;
@@ -55,7 +54,7 @@ struct Own {
 };
 
 constexpr ConfigKey kKeys[] = {
-    SUBBYTE_CONFIG_FLAG(Own, "granite", "mlp_bias", mlp_bias, false, ""),
+    SUBBYTE_CONFIG_FLAG(ModelConfig, "granite", "mlp_bias", mlp_bias, false, ""),
     SUBBYTE_CONFIG_KEY("granitemoe", "mlp_bias", kIgnored, "", "no layer is dense"),
     SUBBYTE_CONFIG_KEY("granitemoe", "num_local_experts", kComputed, "", "absent: 8"),
     SUBBYTE_CONFIG_KEY("granitemoe", "num_experts_per_tok", kComputed, "", "absent: 2"),
@@ -84,9 +83,7 @@ void record(const ModelConfig& config, StepRecorder& step) {
   record_usual_step(
       config, step,
       {.stream = {.embedding_factor = own.embedding_factor, .residual_factor = own.residual_factor},
-       .attention = {.has_bias = config.attention_bias, .has_output_bias = config.attention_bias},
        .score_scale = own.score_scale,
-       .gated = {.has_bias = own.mlp_bias},
        .experts = &own.experts,
        .mixture = {.prefix = "block_sparse_moe.",
                    .router = "router.layer",

@@ -189,10 +189,7 @@ ValueId first_block(const ModelConfig& config, StepRecorder& step,
   if (!own.attends[static_cast<std::size_t>(layer)]) {
     return step.mixer(h, "mamba.", own.mamba.op(), own.mamba.has_bias);
   }
-  StepRecorder::Attention attention = {.shape = attention_shape(config, layer),
-                                       .rope = rope,
-                                       .has_bias = config.attention_bias,
-                                       .has_output_bias = config.attention_bias};
+  StepRecorder::Attention attention = {.shape = attention_shape(config, layer), .rope = rope};
   attention.shape.scale = own.score_scale;
   return step.attention(h, attention);
 }

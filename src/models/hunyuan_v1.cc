@@ -157,9 +157,7 @@ Status read(const json::Object& config, ModelConfig& model) {
 void record(const ModelConfig& config, StepRecorder& step) {
   record_usual_step(
       config, step,
-      {.attention = {.has_bias = config.attention_bias,
-                     .has_output_bias = config.attention_bias,
-                     .norms = HeadsNorm::kEachAfterRope,
+      {.attention = {.norms = HeadsNorm::kEachAfterRope,
                      .q_norm = "query_layernorm",
                      .k_norm = "key_layernorm"},
        .experts = &config.own.as<ExpertConfig>(),

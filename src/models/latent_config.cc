@@ -50,7 +50,6 @@ void record_latent_step(const ModelConfig& config, StepRecorder& step) {
                                                    .rope = step.rope(),
                                                    .pairs = latent.pairs,
                                                    .query_scale = latent.query_scale,
-                                                   .has_bias = config.attention_bias,
                                                    .indexer = latent.indexer};
   UsualStep usual;
   usual.first = [&](ValueId h, int64_t layer) {

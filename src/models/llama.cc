@@ -66,7 +66,7 @@ constexpr GgufArchitecture kGguf[] = {{.name = "llama",
                                        .biases = kUsualGgufBiases}};
 
 constexpr ConfigKey kKeys[] = {
-    SUBBYTE_CONFIG_KEY("llama", "mlp_bias", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_FLAG(ModelConfig, "llama", "mlp_bias", mlp_bias, false, ""),
     SUBBYTE_CONFIG_KEY("llama", "layer_types", kComputed, "", "all are full_attention"),
     SUBBYTE_CONFIG_KEY("llama", "sliding_window", kComputed, "",
                        "no less than all positions, unless layer_types are there"),
@@ -78,14 +78,6 @@ constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("mixtral", "layer_types", kComputed, "",
                        "what sliding_window says of all layers"),
     SUBBYTE_CONFIG_KEY("mixtral", "attention_bias", kIgnored, "", "there are no biases"),
-};
-
-struct Own {
-  bool attention_bias = false;
-  bool mlp_bias = false;  // of gate, up and down
-  ExpertConfig experts = {};
-
-  bool operator==(const Own&) const = default;
 };
 
 constexpr RopeKind kRopeKinds[] = {{"llama3", read_turns_rope}};
@@ -101,34 +93,27 @@ Status check_window(const json::Object& config, const ModelConfig& model) {
 }
 
 Status read(const json::Object& config, ModelConfig& model) {
-  Own own = {.experts = {.layers = std::vector<bool>(model.num_layers, false)}};
+  ExpertConfig experts = {.layers = std::vector<bool>(model.num_layers, false)};
   if (model.model_type == kMoe.name) {
-    own.experts = {.count = 8, .per_token = 2, .inner = model.intermediate_size};
+    experts = {.count = 8, .per_token = 2, .inner = model.intermediate_size};
     SUBBYTE_CHECK(read_experts(
-        config, {.count = "num_local_experts num_experts", .inner = "intermediate_size"},
-        own.experts));
-    own.experts.layers.assign(model.num_layers, true);
+        config, {.count = "num_local_experts num_experts", .inner = "intermediate_size"}, experts));
+    experts.layers.assign(model.num_layers, true);
   } else {
     SUBBYTE_CHECK(check_window(config, model));
-    SUBBYTE_TRY(const auto biases, config.boolean("mlp_bias"));
-    own.attention_bias = model.attention_bias;
-    own.mlp_bias = biases.value_or(false);
   }
-  model.own = FamilyConfig(std::move(own));
+  SUBBYTE_CHECK(read_keys(config, kKeys, &experts, model));
+  model.own = FamilyConfig(std::move(experts));
   return {};
 }
 
 void record(const ModelConfig& config, StepRecorder& step) {
-  const Own& own = config.own.as<Own>();
-  record_usual_step(
-      config, step,
-      {.attention = {.has_bias = own.attention_bias, .has_output_bias = own.attention_bias},
-       .gated = {.has_bias = own.mlp_bias},
-       .experts = &own.experts,
-       .mixture = {.prefix = "block_sparse_moe.",
-                   .gate_name = "experts.w1",
-                   .up = "experts.w3",
-                   .down = "experts.w2"}});
+  record_usual_step(config, step,
+                    {.experts = &config.own.as<ExpertConfig>(),
+                     .mixture = {.prefix = "block_sparse_moe.",
+                                 .gate_name = "experts.w1",
+                                 .up = "experts.w3",
+                                 .down = "experts.w2"}});
 }
 
 // Sources: the config.json files of meta-llama/Llama-3.* and mistralai/Mixtral-8x*; those called

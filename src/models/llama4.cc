@@ -197,9 +197,7 @@ Status read(const json::Object& config, ModelConfig& model) {
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
   UsualStep usual;
-  usual.attention = {.pairs = RopePairs::kNeighbours,
-                     .has_bias = config.attention_bias,
-                     .has_output_bias = config.attention_bias};
+  usual.attention.pairs = RopePairs::kNeighbours;
   usual.gated.prefix = "feed_forward.";
   usual.experts = &own.experts;
   usual.mixture = {.prefix = "feed_forward.", .router = "router", .shared = {.has_gate = false}};

@@ -216,7 +216,8 @@ Result<ModelConfig> parse_text_config(const json::Object& config, std::string mo
       std::ranges::find(family->containers, model.model_type) != family->containers.end();
   if (is_container) model.model_type = family->model_types.front().name;
   const ConfigDefaults& defaults = type_of(model).defaults;
-  SUBBYTE_CHECK(json::check_keys(config, config_rules(model.model_type), "config.not_computed"));
+  const std::vector<json::KeyRule> rules = config_rules(model.model_type);
+  SUBBYTE_CHECK(json::check_keys(config, rules, "config.not_computed"));
   SUBBYTE_CHECK(require_causal(config));
   SUBBYTE_CHECK(require_activation(config, defaults));
   SUBBYTE_CHECK(read_sizes(config, defaults, model));
@@ -224,12 +225,16 @@ Result<ModelConfig> parse_text_config(const json::Object& config, std::string mo
   SUBBYTE_CHECK(read_windows(config, defaults, model));
   SUBBYTE_TRY(const auto eps, config.number("rms_norm_eps", 1e-12, 1.0));
   SUBBYTE_TRY(const auto tied, config.boolean("tie_word_embeddings"));
-  SUBBYTE_TRY(const auto biases, config.boolean("attention_bias"));
-  model.attention_bias = biases.value_or(defaults.attention_bias);
+  model.attention_bias = defaults.attention_bias;
+  if (json::find_rule(rules, "attention_bias")->use == json::KeyUse::kComputed) {
+    SUBBYTE_TRY(const auto biases, config.boolean("attention_bias"));
+    model.attention_bias = biases.value_or(defaults.attention_bias);
+  }
   model.rms_norm_eps = static_cast<float>(eps.value_or(defaults.rms_norm_eps));
   model.tie_word_embeddings = tied.value_or(defaults.tie_word_embeddings);
   read_type(config, model);
-  if (family->read != nullptr) SUBBYTE_CHECK(family->read(config, model));
+  SUBBYTE_CHECK(family->read == nullptr ? read_keys(config, family->keys, nullptr, model)
+                                        : family->read(config, model));
   const bool says_eos = config.find("eos_token_id") != nullptr;
   if (!says_eos && defaults.eos >= 0 && defaults.eos < model.vocab_size) {
     model.eos_tokens = {defaults.eos};

@@ -33,7 +33,8 @@ struct ModelConfig {
   float rms_norm_eps = 1e-6f;
   bool tie_word_embeddings = false;
   bool contradicts_ties = false;  // a wrapper and its text part: whether there is a head decides
-  bool attention_bias = false;    // of q, k, v and o
+  bool attention_bias = false;    // of q, k and v, and of o unless its family says otherwise
+  bool mlp_bias = false;          // of dense blocks and shared experts
   bool is_in_f32 = false;         // the reference rounds nothing to the type of the embedding
   Rope rope;
   std::vector<int64_t> windows;  // [num_layers]; 0: full attention

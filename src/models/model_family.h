@@ -50,7 +50,7 @@ struct ModelFamily {
   std::array<std::span<const ConfigKey>, 3> shared_keys = {};
   std::span<const json::KeyRule> rope_keys = {};  // the same of its rope section
   std::span<const RopeKind> rope_kinds = {};      // beside those that all have
-  /// Reads what config.json says of this family alone; nullptr: nothing.
+  /// Reads what config.json says of this family alone; nullptr: what `keys` say of ModelConfig.
   Status (*read)(const json::Object& config, ModelConfig& model) = nullptr;
   ExpertLayout experts = ExpertLayout::kModules;
   /// In front of the names of all tensors but the head in published checkpoints

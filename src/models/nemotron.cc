@@ -33,25 +33,17 @@ constexpr GgufArchitecture kGguf[] = {{.name = "nemotron",
                                        .tensors = kGgufTensors,
                                        .biases = kUsualGgufBiases}};
 
-struct Own {
-  bool mlp_bias = false;
-
-  bool operator==(const Own&) const = default;
-};
-
 constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "hidden_act", kComputed, "", "relu2, which it is where it is absent"),
     SUBBYTE_CONFIG_NUMBER(ModelConfig, "", "norm_eps", rms_norm_eps, 1e-5, 1e-12, 1.0, ""),
     SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kIgnored, "", "norm_eps says it"),
-    SUBBYTE_CONFIG_FLAG(Own, "", "mlp_bias", mlp_bias, false, ""),
+    SUBBYTE_CONFIG_FLAG(ModelConfig, "", "mlp_bias", mlp_bias, false, ""),
 };
 
 void record(const ModelConfig& config, StepRecorder& step) {
-  record_usual_step(
-      config, step,
-      {.stream = {.norm_offset = 1, .is_centred = true, .has_norm_bias = true},
-       .attention = {.has_bias = config.attention_bias, .has_output_bias = config.attention_bias},
-       .gated = {.gate = Gate::kSquaredRelu, .has_bias = config.own.as<Own>().mlp_bias}});
+  record_usual_step(config, step,
+                    {.stream = {.norm_offset = 1, .is_centred = true, .has_norm_bias = true},
+                     .gated = {.gate = Gate::kSquaredRelu}});
 }
 
 // Sources: the config.json files of nvidia/Minitron-4B-Base and nemotron-3-8b-base-4k-hf; tiny, and
@@ -76,7 +68,6 @@ const ModelFamily nemotron_family = {.model_types = kModelTypes,
                                      .keys = kKeys,
                                      .shared_keys = {kPartKeys},
                                      .rope_keys = kPartRopeKeys,
-                                     .read = read_own<Own, kKeys>,
                                      .record = record,
                                      .shapes = kShapes,
                                      .shape_keys = kShapeKeys};

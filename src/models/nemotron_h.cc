@@ -112,7 +112,6 @@ struct Own {
   std::string pattern;  // [num_layers] of kLetters
   MambaConfig mamba;
   ExpertConfig experts;
-  bool mlp_bias = false;
 
   bool operator==(const Own&) const = default;
 };
@@ -149,7 +148,7 @@ constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "mamba_hidden_act", kRefused, "\"silu\"", "of the convolution"),
     SUBBYTE_CONFIG_NUMBER(ModelConfig, "", "layer_norm_epsilon", rms_norm_eps, 1e-5, 1e-12, 1.0,
                           ""),
-    SUBBYTE_CONFIG_FLAG(Own, "", "mlp_bias", mlp_bias, false, ""),
+    SUBBYTE_CONFIG_FLAG(ModelConfig, "", "mlp_bias", mlp_bias, false, ""),
     SUBBYTE_CONFIG_FLAG(Own, "", "use_bias", mamba.has_bias, false, "of blocks of Mamba 2"),
     SUBBYTE_CONFIG_FLAG(Own, "", "use_conv_bias mamba_conv_bias", mamba.has_conv_bias, true, ""),
     SUBBYTE_CONFIG_NUMBER(Own, "", "mamba_num_heads", mamba.shape.heads, 128, 1, kMaxMambaHeads,
@@ -231,17 +230,14 @@ ValueId block(const ModelConfig& config, int64_t layer, StepRecorder& step, Valu
     case '*':
       return step.attention(h, {.shape = attention_shape(config, layer), .prefix = "mixer."});
     case 'E':
-      return step.mixture(
-          h, own.experts,
-          {.prefix = "mixer.",
-           .choice_bias = "gate.e_score_correction_bias",
-           .use = {.gate = Gate::kSquaredRelu},
-           .shared = {.name = "shared_experts", .has_gate = false, .has_bias = own.mlp_bias}});
+      return step.mixture(h, own.experts,
+                          {.prefix = "mixer.",
+                           .choice_bias = "gate.e_score_correction_bias",
+                           .use = {.gate = Gate::kSquaredRelu},
+                           .shared = {.name = "shared_experts", .has_gate = false}});
     default:
-      return step.gated_block(h, {.inner = config.intermediate_size,
-                                  .gate = Gate::kSquaredRelu,
-                                  .has_bias = own.mlp_bias,
-                                  .prefix = "mixer."});
+      return step.gated_block(
+          h, {.inner = config.intermediate_size, .gate = Gate::kSquaredRelu, .prefix = "mixer."});
   }
 }
 

@@ -97,9 +97,7 @@ Status read(const json::Object& config, ModelConfig& model) {
 void record(const ModelConfig& config, StepRecorder& step) {
   record_usual_step(config, step,
                     {.norms = BlockNorms::kAfter,
-                     .attention = {.has_bias = config.attention_bias,
-                                   .has_output_bias = config.attention_bias,
-                                   .norms = HeadsNorm::kAll},
+                     .attention = {.norms = HeadsNorm::kAll},
                      .sliding_rope = &config.own.as<Own>().sliding_rope});
 }
 

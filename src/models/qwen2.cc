@@ -19,6 +19,7 @@ constexpr ConfigDefaults kOfVision = {.kv_heads = 8,
                                       .max_positions = 32768,
                                       .rms_norm_eps = 1e-5,
                                       .rope_theta = 1000000,
+                                      .attention_bias = true,
                                       .eos = 151645,
                                       .sliding = SlidingRule::kFromLayer,
                                       .sliding_window = 4096,
@@ -27,6 +28,7 @@ constexpr ModelType kModelTypes[] = {{.name = "qwen2",
                                       .architecture = "Qwen2ForCausalLM",
                                       .defaults = {.kv_heads = 32,
                                                    .max_positions = 32768,
+                                                   .attention_bias = true,
                                                    .sliding = SlidingRule::kFromLayer,
                                                    .sliding_window = 4096,
                                                    .first_sliding_layer = 28}},
@@ -35,6 +37,7 @@ constexpr ModelType kModelTypes[] = {{.name = "qwen2",
                                       .defaults = {.intermediate_size = 5632,
                                                    .kv_heads = 16,
                                                    .max_positions = 32768,
+                                                   .attention_bias = true,
                                                    .sliding = SlidingRule::kFromLayer,
                                                    .sliding_window = 4096,
                                                    .first_sliding_layer = 28}},
@@ -81,22 +84,15 @@ constexpr GgufArchitecture kGguf[] = {{.name = "qwen2", .model_type = "qwen2"},
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf}};
 
-struct Own {
-  bool has_biases = true;  // of queries, keys and values
-  ExpertConfig experts;
-
-  bool operator==(const Own&) const = default;
-};
-
 constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "q, k and v have biases, o has none"),
-    SUBBYTE_CONFIG_FLAG(Own, "qwen2_moe", "qkv_bias", has_biases, true, ""),
+    SUBBYTE_CONFIG_FLAG(ModelConfig, "qwen2_moe", "qkv_bias", attention_bias, true, ""),
     SUBBYTE_CONFIG_KEY("qwen2_moe", "num_experts", kComputed, "", "absent: 60"),
     SUBBYTE_CONFIG_KEY("qwen2_moe", "num_experts_per_tok", kComputed, "", "absent: 4"),
     SUBBYTE_CONFIG_KEY("qwen2_moe", "moe_intermediate_size", kComputed, "", "absent: 1408"),
-    SUBBYTE_CONFIG_NUMBER(Own, "qwen2_moe", "shared_expert_intermediate_size", experts.shared_inner,
-                          5632, 1, kMaxWidth, ""),
-    SUBBYTE_CONFIG_FLAG(Own, "qwen2_moe", "norm_topk_prob", experts.routing.normalises, false, ""),
+    SUBBYTE_CONFIG_NUMBER(ExpertConfig, "qwen2_moe", "shared_expert_intermediate_size",
+                          shared_inner, 5632, 1, kMaxWidth, ""),
+    SUBBYTE_CONFIG_FLAG(ExpertConfig, "qwen2_moe", "norm_topk_prob", routing.normalises, false, ""),
     SUBBYTE_CONFIG_KEY("qwen2_moe", "decoder_sparse_step", kComputed, "", "absent: 1"),
     SUBBYTE_CONFIG_KEY("qwen2_moe", "mlp_only_layers", kComputed, "", "absent: none"),
     SUBBYTE_CONFIG_KEY("qwen2_moe", "layer_types", kComputed, "",
@@ -113,26 +109,26 @@ constexpr ConfigKey kKeys[] = {
                        "the config of the text model; older ones have its keys beside the others"),
 };
 Status read(const json::Object& config, ModelConfig& model) {
-  Own own = {.experts = {.layers = std::vector<bool>(model.num_layers, false)}};
+  ExpertConfig experts = {.layers = std::vector<bool>(model.num_layers, false)};
   if (model.model_type == kMoe.name) {
-    own.experts = {.count = 60, .per_token = 4, .inner = 1408};
-    SUBBYTE_CHECK(read_experts(config, {}, own.experts));
-    SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
+    experts = {.count = 60, .per_token = 4, .inner = 1408};
+    SUBBYTE_CHECK(read_experts(config, {}, experts));
+    SUBBYTE_CHECK(read_keys(config, kKeys, &experts, model));
     SUBBYTE_TRY(const auto slides, config.boolean("use_sliding_window"));
-    SUBBYTE_TRY(own.experts.layers, read_expert_layers(config, model.num_layers));
+    SUBBYTE_TRY(experts.layers, read_expert_layers(config, model.num_layers));
     if (slides.value_or(false) && !config.has("layer_types")) {
       return config.error("config.layer_types", "layer_types",
                           "an array that says which layers slide");
     }
   }
-  model.own = FamilyConfig(std::move(own));
+  model.own = FamilyConfig(std::move(experts));
   return {};
 }
 
 void record(const ModelConfig& config, StepRecorder& step) {
-  const Own& own = config.own.as<Own>();
-  record_usual_step(config, step,
-                    {.attention = {.has_bias = own.has_biases}, .experts = &own.experts});
+  record_usual_step(
+      config, step,
+      {.attention = {.has_output_bias = false}, .experts = &config.own.as<ExpertConfig>()});
 }
 
 // Sources: the config.json files of Qwen/Qwen2.5-*, Qwen1.5-MoE-A2.7B and Qwen2-57B-A14B; those

@@ -91,11 +91,9 @@ constexpr ConfigKey kKeys[] = {
 };
 
 void record(const ModelConfig& config, StepRecorder& step) {
-  record_usual_step(config, step,
-                    {.attention = {.has_bias = config.attention_bias,
-                                   .has_output_bias = config.attention_bias,
-                                   .norms = HeadsNorm::kEach},
-                     .experts = &config.own.as<ExpertConfig>()});
+  record_usual_step(
+      config, step,
+      {.attention = {.norms = HeadsNorm::kEach}, .experts = &config.own.as<ExpertConfig>()});
 }
 
 Status read(const json::Object& config, ModelConfig& model) {

@@ -184,7 +184,7 @@ void record(const ModelConfig& config, StepRecorder& step) {
     }
     return step.attention(h, {.shape = attention_shape(config, layer),
                               .rope = rope,
-                              .has_bias = config.attention_bias,
+                              .has_output_bias = false,
                               .norms = HeadsNorm::kEach,
                               .has_gate = true});
   };

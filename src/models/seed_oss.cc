@@ -18,7 +18,6 @@ constexpr ModelType kModelTypes[] = {{.name = "seed_oss",
 
 struct Own {
   bool output_bias = false;
-  bool mlp_bias = false;
 
   bool operator==(const Own&) const = default;
 };
@@ -26,7 +25,7 @@ struct Own {
 constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "attention_bias", kComputed, "", "of q, k and v; absent: true"),
     SUBBYTE_CONFIG_FLAG(Own, "", "attention_out_bias", output_bias, false, "of o"),
-    SUBBYTE_CONFIG_FLAG(Own, "", "mlp_bias", mlp_bias, false, ""),
+    SUBBYTE_CONFIG_FLAG(ModelConfig, "", "mlp_bias", mlp_bias, false, ""),
     SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "how it is computed"),
     SUBBYTE_CONFIG_KEY("", "residual_dropout", kIgnored, "", "of training"),
 };
@@ -45,11 +44,8 @@ constexpr GgufArchitecture kGguf[] = {{.name = "seed_oss",
                                        .biases = kUsualGgufBiases}};
 
 void record(const ModelConfig& config, StepRecorder& step) {
-  const Own& own = config.own.as<Own>();
-  record_usual_step(
-      config, step,
-      {.attention = {.has_bias = config.attention_bias, .has_output_bias = own.output_bias},
-       .gated = {.has_bias = own.mlp_bias}});
+  record_usual_step(config, step,
+                    {.attention = {.has_output_bias = config.own.as<Own>().output_bias}});
 }
 
 // Sources: the config.json of ByteDance-Seed/Seed-OSS-36B-Instruct; tiny, and where added tokens

@@ -22,7 +22,6 @@ constexpr ModelType kModelTypes[] = {{.name = "smollm3",
 
 struct Own {
   std::vector<bool> turning;  // [num_layers]
-  bool mlp_bias = false;
 
   bool operator==(const Own&) const = default;
 };
@@ -32,7 +31,7 @@ constexpr ConfigKey kKeys[] = {
                        "1: heads of the layer turn; absent: by no_rope_layer_interval"),
     SUBBYTE_CONFIG_KEY("", "no_rope_layer_interval", kComputed, "",
                        "heads do not turn in the last of so many layers; absent: 4"),
-    SUBBYTE_CONFIG_FLAG(Own, "", "mlp_bias", mlp_bias, false, ""),
+    SUBBYTE_CONFIG_FLAG(ModelConfig, "", "mlp_bias", mlp_bias, false, ""),
     SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "all are full_attention"),
     SUBBYTE_CONFIG_KEY("", "use_sliding_window", kRefused, "false", "layers that slide"),
     SUBBYTE_CONFIG_KEY("", "sliding_window max_window_layers", kIgnored, "", "no layer slides"),
@@ -58,13 +57,10 @@ Status read(const json::Object& config, ModelConfig& model) {
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
-  record_usual_step(
-      config, step,
-      {.attention = {.has_bias = config.attention_bias, .has_output_bias = config.attention_bias},
-       .gated = {.has_bias = own.mlp_bias},
-       .of_layer = [&own](StepRecorder::Attention& attention, int64_t layer) {
-         if (!own.turning[static_cast<std::size_t>(layer)]) attention.rope = nullptr;
-       }});
+  record_usual_step(config, step,
+                    {.of_layer = [&own](StepRecorder::Attention& attention, int64_t layer) {
+                      if (!own.turning[static_cast<std::size_t>(layer)]) attention.rope = nullptr;
+                    }});
 }
 
 // Sources: the config.json of HuggingFaceTB/SmolLM3-3B; tiny is ours.

@@ -211,7 +211,7 @@ ValueId StepRecorder::projected_heads(ValueId h, const Attention& attention) {
   const AttentionShape& shape = attention.shape;
   const auto under = [&](std::string_view name) { return attention.prefix + std::string(name); };
   const int64_t q_rows = attention.has_gate ? 2 * shape.q_size() : shape.q_size();
-  Linear linear_of = {.has_bias = attention.has_bias,
+  Linear linear_of = {.has_bias = config_.attention_bias,
                       .may_be_quantized = attention.may_be_quantized};
   if (attention.keys_of >= 0) return linear(under("q_proj"), h, q_rows, linear_of);
   linear_of.parts = {{under("q_proj"), q_rows}, {under("k_proj"), shape.kv_size()}};
@@ -265,9 +265,9 @@ ValueId StepRecorder::attention(ValueId h, const Attention& attention) {
   ValueId heads = record_.attention(without_dot(attention.prefix), qkv, recorded);
   caches_.push_back(record_.last_cache());
   if (attention.has_gate) heads = record_.sigmoid_gate(under("gated"), heads, gate);
-  return linear(
-      under(attention.output), heads, config_.hidden_size,
-      {.has_bias = attention.has_output_bias, .may_be_quantized = attention.may_be_quantized});
+  return linear(under(attention.output), heads, config_.hidden_size,
+                {.has_bias = attention.has_output_bias.value_or(config_.attention_bias),
+                 .may_be_quantized = attention.may_be_quantized});
 }
 
 ValueId StepRecorder::latent_attention(ValueId h, const LatentAttention& a) {
@@ -280,15 +280,15 @@ ValueId StepRecorder::latent_attention(ValueId h, const LatentAttention& a) {
   const int64_t q_rows = a.heads * (a.nope + turning);
   ValueId q = kNoValue;
   if (a.query_rank > 0) {
-    q = linear("self_attn.q_a_proj", h, a.query_rank, {.has_bias = a.has_bias});
+    q = linear("self_attn.q_a_proj", h, a.query_rank, {.has_bias = config_.attention_bias});
     q = record_.norm("self_attn.q_a_layernorm", q, norm("self_attn.q_a_layernorm", a.query_rank));
     if (a.indexer.heads > 0 && a.selects) selected_ = selection(h, q, a);
     q = linear("self_attn.q_b_proj", q, q_rows, {});
   } else {
     q = linear("self_attn.q_proj", h, q_rows, {});
   }
-  ValueId latent =
-      linear("self_attn.kv_a_proj_with_mqa", h, a.rank + turning, {.has_bias = a.has_bias});
+  ValueId latent = linear("self_attn.kv_a_proj_with_mqa", h, a.rank + turning,
+                          {.has_bias = config_.attention_bias});
   latent = record_.norm_columns("self_attn.kv_a_layernorm", latent, 0,
                                 norm("self_attn.kv_a_layernorm", a.rank));
   Recorder::Attention attention;
@@ -308,7 +308,8 @@ ValueId StepRecorder::latent_attention(ValueId h, const LatentAttention& a) {
   if (a.indexer.heads > 0) attention.selected = selected_;
   const ValueId heads =
       record_.latent_attention("self_attn", "self_attn.kv_b_proj", q, latent, attention);
-  return linear("self_attn.o_proj", heads, config_.hidden_size, {.has_bias = a.has_bias});
+  return linear("self_attn.o_proj", heads, config_.hidden_size,
+                {.has_bias = config_.attention_bias});
 }
 
 ValueId StepRecorder::selection(ValueId h, ValueId rank, const LatentAttention& a) {
@@ -361,7 +362,7 @@ ValueId StepRecorder::mixer_output(std::string_view prefix, ValueId mixed, bool 
 
 ValueId StepRecorder::gated_block(ValueId h, const GatedBlock& block) {
   const auto under = [&](std::string_view name) { return block.prefix + std::string(name); };
-  const Linear up = {.has_bias = block.has_bias};
+  const Linear up = {.has_bias = config_.mlp_bias};
   ValueId inner = kNoValue;
   if (is_gated(block.gate)) {
     const std::string name = under(block.joined);
@@ -373,7 +374,7 @@ ValueId StepRecorder::gated_block(ValueId h, const GatedBlock& block) {
     const std::string name = under(block.up);
     inner = record_.linear(name, h, matrix(name, block.inner, record_.cols(h), up), true);
   }
-  return linear(under(block.down), inner, config_.hidden_size, {.has_bias = block.has_bias});
+  return linear(under(block.down), inner, config_.hidden_size, {.has_bias = config_.mlp_bias});
 }
 
 ValueId StepRecorder::mixture(ValueId h, const Mixture& mixture) {
@@ -387,10 +388,8 @@ ValueId StepRecorder::mixture(ValueId h, const Mixture& mixture) {
     gate = record_.exact_linear(gate_name, h, weight);
   }
   const ValueId chosen = experts(h, mixture);
-  const ValueId beside = gated_block(h, {.inner = shared.inner,
-                                         .gate = mixture.use.gate,
-                                         .has_bias = shared.has_bias,
-                                         .prefix = name + "."});
+  const ValueId beside =
+      gated_block(h, {.inner = shared.inner, .gate = mixture.use.gate, .prefix = name + "."});
   return record_.sigmoid_gate(name + (shared.has_gate ? ".gated" : ".added"), beside, gate, chosen);
 }
 

@@ -112,11 +112,10 @@ class StepRecorder {
     std::shared_ptr<const Rope> rope = nullptr;
     RopePairs pairs = RopePairs::kHalves;
     QueryScale query_scale = {};
-    bool has_bias = false;  // of q, k and v
-    bool has_output_bias = false;
-    HeadsNorm norms = HeadsNorm::kNone;  // of queries and keys
-    bool norms_values = false;           // each head, without a weight
-    bool values_are_keys = false;        // before their norms: there is no v_proj
+    std::optional<bool> has_output_bias = {};  // absent: as q, k and v have, by the config
+    HeadsNorm norms = HeadsNorm::kNone;        // of queries and keys
+    bool norms_values = false;                 // each head, without a weight
+    bool values_are_keys = false;              // before their norms: there is no v_proj
     int64_t keys_of =
         -1;  // the attention, counted from 0, whose keys and values it reads; -1: its own
     bool has_gate = false;  // rows of q_proj: a head of queries, its gate, the next head
@@ -125,8 +124,8 @@ class StepRecorder {
     std::string prefix = "self_attn.";
     std::string_view q_norm = "q_norm", k_norm = "k_norm", output = "o_proj";  // their names
   };
-  /// o(attention(rope(norm(q h)), rope(norm(k h)), v h)) under `prefix`. With a gate, what o
-  /// multiplies is sigmoid(gate) times the result.
+  /// o(attention(rope(norm(q h)), rope(norm(k h)), v h)) under `prefix`, with the biases of the
+  /// config. With a gate, what o multiplies is sigmoid(gate) times the result.
   ValueId attention(ValueId h, const Attention& attention);
 
   /// Selects positions for latent attention; with 0 heads there is none.
@@ -149,11 +148,11 @@ class StepRecorder {
     std::shared_ptr<const Rope> rope = nullptr;
     RopePairs pairs = RopePairs::kNeighbours;
     QueryScale query_scale = {};
-    bool has_bias = false;  // of the products that give ranks, and of o
-    Indexer indexer = {};   // queries have a rank, which it reads, too
-    bool selects = true;    // false: the positions are those of the attention before
+    Indexer indexer = {};  // queries have a rank, which it reads, too
+    bool selects = true;   // false: the positions are those of the attention before
   };
-  /// Latent attention under "self_attn.", over a cache of latents and of what turns beside them.
+  /// Latent attention under "self_attn.", over a cache of latents and of what turns beside them;
+  /// biases of the config are those of the products that give ranks, and of o.
   ValueId latent_attention(ValueId h, const LatentAttention& attention);
 
   /// The mixer `op` between products of h and of what it gives, "out_proj", all under `prefix`;
@@ -175,12 +174,12 @@ class StepRecorder {
   struct GatedBlock {
     int64_t inner = 0;
     Gate gate = Gate::kSilu;
-    bool has_bias = false;
     std::string prefix = "mlp.";
     std::string_view joined = "gate_up_proj", gate_name = "gate_proj", up = "up_proj",
                      down = "down_proj";
   };
-  /// down(gate(gate h) * (up h)) under `prefix`, or down(max(up h, 0)^2).
+  /// down(gate(gate h) * (up h)) under `prefix`, or down(max(up h, 0)^2), with the biases of the
+  /// config.
   ValueId gated_block(ValueId h, const GatedBlock& block);
 
   /// The expert that every token goes to.
@@ -188,7 +187,6 @@ class StepRecorder {
     int64_t inner = 0;  // 0: there is none
     std::string_view name = "shared_expert";
     bool has_gate = true;  // whose sigmoid it is multiplied by, under name + "_gate"
-    bool has_bias = false;
   };
   struct Mixture {
     std::string_view prefix = "mlp.";
