@@ -45,12 +45,9 @@ constexpr json::KeyRule kRopeKeys[] = {
     SUBBYTE_ROPE_KEY("partial_rotary_factor", kRefused, "0.5", "one half of a head turns"),
 };
 
-Status read(const json::Object& config, ModelConfig& model) {
-  Own own;
+Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
   SUBBYTE_TRY(own.attends, read_layer_numbers(config, "attn_layer_indices", model.num_layers));
   SUBBYTE_TRY(own.mamba, read_mamba(config, model));
-  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
-  model.own = FamilyConfig(std::move(own));
   return {};
 }
 
@@ -95,7 +92,7 @@ const ModelFamily bamba_family = {.model_types = kModelTypes,
                                   .keys = kKeys,
                                   .shared_keys = {kMambaKeys},
                                   .rope_keys = kRopeKeys,
-                                  .read = read,
+                                  .read = read_own<Own, kKeys, read_rest>,
                                   .record = record,
                                   .shapes = kShapes,
                                   .shape_keys = kShapeKeys};

@@ -100,7 +100,7 @@ Status read(const json::Object& config, ModelConfig& model) {
                        .groups_by_two = true};
   }
   SUBBYTE_CHECK(read_routed_experts(
-      config, experts,
+      config, model, experts,
       is_v2 ? "n_routed_experts num_experts" : "n_routed_experts num_local_experts"));
   if (is_v2) SUBBYTE_CHECK(read_method(config, experts));
   SUBBYTE_TRY(experts.layers,

@@ -139,7 +139,7 @@ Status read(const json::Object& config, ModelConfig& model) {
                      .groups = is_glm ? 1 : 8,
                      .top_groups = is_glm ? 1 : 4,
                      .groups_by_two = true};
-  SUBBYTE_CHECK(read_routed_experts(config, experts));
+  SUBBYTE_CHECK(read_routed_experts(config, model, experts));
   SUBBYTE_TRY(const auto dense, config.integer("first_k_dense_replace", 0, model.num_layers));
   SUBBYTE_TRY(experts.layers, read_mlp_layer_types(config, dense.value_or(3), model.num_layers));
   model.own = FamilyConfig(std::move(latent));

@@ -122,33 +122,27 @@ Result<std::vector<bool>> read_mixed_layers(const json::Object& config, int64_t 
   return layers;
 }
 
-Status read_mixture(const json::Object& config, int64_t num_layers, ExpertConfig& experts) {
+Status read_mixture(const json::Object& config, const ModelConfig& model, ExpertConfig& experts) {
   experts.count = 64;
   experts.per_token = 6;
   experts.inner = 1536;
   SUBBYTE_CHECK(read_experts(
-      config, {.count = "moe_num_experts num_experts", .per_token = "moe_k num_experts_per_tok"},
-      experts));
-  SUBBYTE_TRY(experts.layers, read_mixed_layers(config, num_layers));
+      config, model,
+      {.count = "moe_num_experts num_experts", .per_token = "moe_k num_experts_per_tok"}, experts));
+  SUBBYTE_TRY(experts.layers, read_mixed_layers(config, model.num_layers));
   experts.shared_inner *= experts.inner;
   return {};
 }
 
-Status read(const json::Object& config, ModelConfig& model) {
-  Own own;
-  own.experts.layers.assign(static_cast<std::size_t>(model.num_layers), false);
-  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
+Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
   model.mlp_bias = model.attention_bias;
   if (model.model_type == kMoe.name) {
-    SUBBYTE_CHECK(read_mixture(config, model.num_layers, own.experts));
+    SUBBYTE_CHECK(read_mixture(config, model, own.experts));
     own.has_head_bias = model.attention_bias;
   }
-  if (own.has_head_bias && model.tie_word_embeddings) {
-    return config.error("config.not_computed", "use_bias",
-                        "false, or tie_word_embeddings false, as lm_head has a bias, too");
-  }
-  model.own = FamilyConfig(std::move(own));
-  return {};
+  if (!own.has_head_bias || !model.tie_word_embeddings) return {};
+  return config.error("config.not_computed", "use_bias",
+                      "false, or tie_word_embeddings false, as lm_head has a bias, too");
 }
 
 void record(const ModelConfig& config, StepRecorder& step) {
@@ -187,7 +181,7 @@ constexpr ShapeKeys kShapeKeys[] = {
 const ModelFamily ernie4_5_family = {.model_types = kModelTypes,
                                      .gguf = kGguf,
                                      .keys = kKeys,
-                                     .read = read,
+                                     .read = read_own<Own, kKeys, read_rest>,
                                      .record = record,
                                      .shapes = kShapes,
                                      .shape_keys = kShapeKeys};

@@ -2,8 +2,6 @@
 // they give is normalised before it is added; so is each head of queries and keys. Where three of
 // four layers slide, heads of the others do not turn.
 
-#include <optional>
-
 #include "models/config_keys.h"
 #include "models/gguf_config.h"
 #include "models/gguf_rope.h"
@@ -64,10 +62,10 @@ struct Own {
   bool operator==(const Own&) const = default;
 };
 
-Status read(const json::Object& config, ModelConfig& model) {
+Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
   constexpr const char* kWindow = "sliding_window";
   SUBBYTE_TRY(const auto window, config.integer(kWindow, 1, kMaxPositions));
-  const Own own = {window || config.find(kWindow) == nullptr};
+  own.has_window = window || config.find(kWindow) == nullptr;
   if (own.has_window && !config.has("layer_types")) {
     SUBBYTE_TRY(const auto every, config.integer("sliding_window_pattern", 1, kMaxPositions));
     const int64_t absent = kModelTypes[0].defaults.sliding_window;
@@ -76,7 +74,6 @@ Status read(const json::Object& config, ModelConfig& model) {
       model.windows[static_cast<std::size_t>(i)] = is_full ? 0 : window.value_or(absent);
     }
   }
-  model.own = FamilyConfig(own);
   return {};
 }
 
@@ -116,7 +113,7 @@ const ModelFamily exaone4_family = {.model_types = kModelTypes,
                                     .gguf = kGguf,
                                     .keys = kKeys,
                                     .rope_kinds = kRopeKinds,
-                                    .read = read,
+                                    .read = read_own<Own, kKeys, read_rest>,
                                     .record = record,
                                     .shapes = kShapes,
                                     .shape_keys = kShapeKeys};

@@ -10,7 +10,8 @@
 
 namespace subbyte {
 
-Status read_experts(const json::Object& config, const ExpertKeys& keys, ExpertConfig& experts) {
+Status read_experts(const json::Object& config, const ModelConfig& model, const ExpertKeys& keys,
+                    ExpertConfig& experts) {
   const auto read = [&](std::string_view names, int64_t max, int64_t& number) -> Status {
     SUBBYTE_TRY(const auto key, name_of(config, names));
     if (number == 0) {
@@ -23,7 +24,12 @@ Status read_experts(const json::Object& config, const ExpertKeys& keys, ExpertCo
   };
   SUBBYTE_CHECK(read(keys.count, kMaxExperts, experts.count));
   SUBBYTE_CHECK(read(keys.per_token, experts.count, experts.per_token));
-  SUBBYTE_CHECK(read(keys.inner, kMaxWidth, experts.inner));
+  if (keys.inner.empty()) {
+    experts.inner = model.intermediate_size;
+  } else {
+    SUBBYTE_CHECK(read(keys.inner, kMaxWidth, experts.inner));
+  }
+  experts.layers.assign(static_cast<std::size_t>(model.num_layers), true);
   if (experts.per_token <= experts.count) return {};
   SUBBYTE_TRY(const auto count, name_of(config, keys.count));
   SUBBYTE_TRY(const auto per_token, name_of(config, keys.per_token));
@@ -84,9 +90,9 @@ Status read_routing(const json::Object& config, ExpertConfig& experts) {
   return {};
 }
 
-Status read_routed_experts(const json::Object& config, ExpertConfig& experts,
-                           std::string_view count) {
-  SUBBYTE_CHECK(read_experts(config, {.count = count}, experts));
+Status read_routed_experts(const json::Object& config, const ModelConfig& model,
+                           ExpertConfig& experts, std::string_view count) {
+  SUBBYTE_CHECK(read_experts(config, model, {.count = count}, experts));
   SUBBYTE_CHECK(read_routing(config, experts));
   SUBBYTE_TRY(const auto shared, config.integer("n_shared_experts", 1, kMaxExperts));
   experts.shared_inner = shared.value_or(experts.shared_inner) * experts.inner;

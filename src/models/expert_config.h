@@ -14,29 +14,33 @@ namespace subbyte {
 namespace json {
 class Object;
 }
+struct ModelConfig;
 
 struct ExpertConfig {
   int64_t count = 0;  // of a layer; 0: none
   int64_t per_token = 0;
   int64_t inner = 0;              // outputs of the gate of one
   int64_t shared_inner = 0;       // of the expert that every token goes to; 0: there is none
-  std::vector<bool> layers = {};  // [num_layers]; the others are dense
+  std::vector<bool> layers = {};  // [num_layers], those that have them; empty: none
   Routing routing = {};
+
+  bool are_in(int64_t layer) const { return !layers.empty() && layers[layer]; }
 
   bool operator==(const ExpertConfig&) const = default;
 };
 
 /// The keys of how many experts there are, how many a token goes to, and the size of one, each with
-/// blanks between its names.
+/// blanks between its names; one without a key is as large as a dense block.
 struct ExpertKeys {
   std::string_view count = "num_experts";
   std::string_view per_token = "num_experts_per_tok";
   std::string_view inner = "moe_intermediate_size";
 };
 
-/// `experts` has what absent keys mean; 0: they must be there. Codes: json.missing, json.range,
-/// config.experts, config.contradiction.
-Status read_experts(const json::Object& config, const ExpertKeys& keys, ExpertConfig& experts);
+/// `experts` has what absent keys mean; 0: they must be there. All layers have them, until a family
+/// says otherwise. Codes: json.missing, json.range, config.experts, config.contradiction.
+Status read_experts(const json::Object& config, const ModelConfig& model, const ExpertKeys& keys,
+                    ExpertConfig& experts);
 
 /// Layers that have experts: each decoder_sparse_step-th, but for those of mlp_only_layers. As in
 /// the reference, a number of which there is no layer says nothing. Codes: json.range,
@@ -60,7 +64,8 @@ Status read_routing(const json::Object& config, ExpertConfig& experts);
 /// n_routed_experts, n_shared_experts, num_experts_per_tok, moe_intermediate_size and what
 /// read_routing() reads; `experts` has what absent keys mean, shared_inner as how many there are.
 /// Codes: those of read_experts() and read_routing().
-Status read_routed_experts(const json::Object& config, ExpertConfig& experts,
+Status read_routed_experts(const json::Object& config, const ModelConfig& model,
+                           ExpertConfig& experts,
                            std::string_view count = "n_routed_experts num_local_experts");
 
 /// The keys that it reads, and what else configs with such experts say.

@@ -148,9 +148,7 @@ Result<float> read_cap(const json::Object& config, const char* key, double absen
   return is_null ? 0.0f : static_cast<float>(cap.value_or(absent));
 }
 
-Status read(const json::Object& config, ModelConfig& model) {
-  Own own;
-  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
+Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
   own.score_scale = static_cast<float>(1 / std::sqrt(double{own.score_scale}));
   own.is_third = model.model_type == kThird.name;
   SUBBYTE_TRY(own.score_cap, read_cap(config, "attn_logit_softcapping", own.is_third ? 0 : 50));
@@ -160,7 +158,6 @@ Status read(const json::Object& config, ModelConfig& model) {
     SUBBYTE_TRY(const auto theta, config.number("rope_local_base_freq", 1, 1e15));
     SUBBYTE_TRY(own.sliding_rope, read_sliding_rope(config, model, theta.value_or(kSlidingTheta)));
   }
-  model.own = FamilyConfig(own);
   return {};
 }
 
@@ -212,7 +209,7 @@ constexpr ShapeKeys kShapeKeys[] = {
 const ModelFamily gemma_family = {.model_types = kModelTypes,
                                   .gguf = kGguf,
                                   .keys = kKeys,
-                                  .read = read,
+                                  .read = read_own<Own, kKeys, read_rest>,
                                   .record = record,
                                   .shapes = kShapes,
                                   .shape_keys = kShapeKeys};

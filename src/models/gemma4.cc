@@ -5,10 +5,7 @@
 // values of earlier ones. Others have experts beside the block of each layer, with their own norms.
 // Larger models see, too: they have the text model inside.
 
-#include <fmt/format.h>
-
 #include <cmath>
-#include <utility>
 
 #include "models/config_keys.h"
 #include "models/expert_config.h"
@@ -171,19 +168,15 @@ Status read_ropes(const json::Object& config, ModelConfig& model, Own& own) {
   return {};
 }
 
-Status read(const json::Object& config, ModelConfig& model) {
-  Own own;
+Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
   model.windows.back() = 0;
-  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
   SUBBYTE_TRY(own.heads, read_layer_heads(config, model, kFullHeadDim));
   if (own.input_size > 0) SUBBYTE_CHECK(check_layer_inputs(config, model));
   SUBBYTE_TRY(const auto has_experts, config.boolean("enable_moe_block"));
   if (has_experts.value_or(false)) {
-    SUBBYTE_CHECK(read_experts(config, {.per_token = "top_k_experts"}, own.experts));
+    SUBBYTE_CHECK(read_experts(config, model, {.per_token = "top_k_experts"}, own.experts));
   }
-  SUBBYTE_CHECK(read_ropes(config, model, own));
-  model.own = FamilyConfig(std::move(own));
-  return {};
+  return read_ropes(config, model, own);
 }
 
 // ---- the step
@@ -288,7 +281,7 @@ const ModelFamily gemma4_family = {.model_types = kModelTypes,
                                    .keys = kKeys,
                                    .rope_keys = kRopeKeys,
                                    .rope_kinds = kRopeKinds,
-                                   .read = read,
+                                   .read = read_own<Own, kKeys, read_rest>,
                                    .record = record,
                                    .shapes = kShapes,
                                    .shape_keys = kShapeKeys};

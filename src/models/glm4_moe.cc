@@ -57,15 +57,13 @@ struct Own {
 constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_FLAG(Own, "", "use_qk_norm", has_head_norms, false, ""),
 };
-Status read(const json::Object& config, ModelConfig& model) {
-  Own own;
+
+Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
   own.experts = {
       .count = 128, .per_token = 8, .inner = 1408, .shared_inner = 1, .routing = kRouting};
-  SUBBYTE_CHECK(read_routed_experts(config, own.experts));
+  SUBBYTE_CHECK(read_routed_experts(config, model, own.experts));
   SUBBYTE_TRY(own.experts.layers,
               read_layers_after(config, "first_k_dense_replace", 1, model.num_layers));
-  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
-  model.own = FamilyConfig(std::move(own));
   return {};
 }
 
@@ -107,7 +105,7 @@ const ModelFamily glm4_moe_family = {.model_types = kModelTypes,
                                      .keys = kKeys,
                                      .shared_keys = {kRoutedExpertKeys, kPartKeys},
                                      .rope_keys = kPartRopeKeys,
-                                     .read = read,
+                                     .read = read_own<Own, kKeys, read_rest>,
                                      .record = record,
                                      .shapes = kShapes,
                                      .shape_keys = kShapeKeys};

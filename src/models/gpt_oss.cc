@@ -2,10 +2,8 @@
 // feed-forward block is a mixture of experts with interleaved gate and up rows and a clamped
 // SwiGLU. Reference: transformers, models/gpt_oss.
 
-#include <fmt/format.h>
-
-#include "checkpoints/config/agreement.h"
 #include "models/config_keys.h"
+#include "models/expert_config.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
 
@@ -57,11 +55,9 @@ constexpr GgufArchitecture kGguf[] = {{.name = "gpt-oss",
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf}};
 
-/// Experts of each layer, and their clamped SwiGLU.
 struct Own {
-  int64_t experts = 0;
-  int64_t per_token = 0;
-  float alpha = 0;
+  ExpertConfig experts;
+  float alpha = 0;  // of their clamped SwiGLU
   float limit = 0;
 
   bool operator==(const Own&) const = default;
@@ -83,29 +79,20 @@ constexpr ConfigKey kKeys[] = {
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
-  const auto mixture = [&](ValueId h, int64_t) {
-    return step.mixture(h, {.router = "router",
-                            .experts = own.experts,
-                            .use = {own.per_token, Gate::kSilu, {own.alpha, own.limit, 1}},
-                            .inner = config.intermediate_size,
-                            .has_bias = true});
-  };
   record_usual_step(
       config, step,
-      {.attention = {.has_sinks = true, .may_be_quantized = false}, .second = mixture});
+      {.attention = {.has_sinks = true, .may_be_quantized = false},
+       .experts = &own.experts,
+       .mixture = {
+           .router = "router", .use = {.swiglu = {own.alpha, own.limit, 1}}, .has_bias = true}});
 }
 
-Status read(const json::Object& config, ModelConfig& model) {
-  SUBBYTE_TRY(const auto count,
-              one_name(config, {"num_local_experts", "num_experts"}, "config.contradiction"));
-  Own own;
-  SUBBYTE_TRY(own.experts, config.required_integer(count, 1, kMaxExperts));
-  SUBBYTE_TRY(const auto key, one_name(config, {"num_experts_per_tok", "experts_per_token"},
-                                       "config.contradiction"));
-  SUBBYTE_TRY(own.per_token, config.required_integer(key, 1, own.experts));
-  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
-  model.own = FamilyConfig(own);
-  return {};
+Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
+  return read_experts(config, model,
+                      {.count = "num_local_experts num_experts",
+                       .per_token = "num_experts_per_tok experts_per_token",
+                       .inner = ""},
+                      own.experts);
 }
 
 // Sources: the config.json files of openai/gpt-oss-*; tiny is ours.
@@ -136,7 +123,7 @@ const ModelFamily gpt_oss_family = {.model_types = kModelTypes,
                                     .containers = kContainers,
                                     .gguf = kGguf,
                                     .keys = kKeys,
-                                    .read = read,
+                                    .read = read_own<Own, kKeys, read_rest>,
                                     .experts = ExpertLayout::kAlternatingStacks,
                                     .record = record,
                                     .chat = kChat,

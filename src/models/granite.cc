@@ -65,17 +65,10 @@ constexpr ConfigKey kKeys[] = {
                           "logits are divided by it"),
 };
 
-Status read(const json::Object& config, ModelConfig& model) {
-  Own own = {.experts = {.layers = std::vector<bool>(model.num_layers, false)}};
-  if (model.model_type == kMoe.name) {
-    own.experts = {.count = 8, .per_token = 2, .inner = model.intermediate_size};
-    SUBBYTE_CHECK(read_experts(config, {.count = "num_local_experts", .inner = "intermediate_size"},
-                               own.experts));
-    own.experts.layers.assign(model.num_layers, true);
-  }
-  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
-  model.own = FamilyConfig(std::move(own));
-  return {};
+Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
+  if (model.model_type != kMoe.name) return {};
+  own.experts = {.count = 8, .per_token = 2};
+  return read_experts(config, model, {.count = "num_local_experts", .inner = ""}, own.experts);
 }
 
 void record(const ModelConfig& config, StepRecorder& step) {
@@ -121,7 +114,7 @@ constexpr ShapeKeys kShapeKeys[] = {
 const ModelFamily granite_family = {.model_types = kModelTypes,
                                     .gguf = kGguf,
                                     .keys = kKeys,
-                                    .read = read,
+                                    .read = read_own<Own, kKeys, read_rest>,
                                     .record = record,
                                     .shapes = kShapes,
                                     .shape_keys = kShapeKeys};

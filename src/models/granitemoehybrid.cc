@@ -2,8 +2,6 @@
 // mostly without positions, then a dense block, to which experts may be added; with the factors of
 // Granite 3.
 
-#include <fmt/format.h>
-
 #include "checkpoints/config/agreement.h"
 #include "models/config_keys.h"
 #include "models/gguf_config.h"
@@ -162,11 +160,9 @@ void add_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& mode
   keys.whole(architecture.key("expert_used_count"), static_cast<uint32_t>(own.per_token));
 }
 
-Status read(const json::Object& config, ModelConfig& model) {
+Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
   constexpr std::string_view kKinds[] = {"linear_attention", "full_attention", "mamba",
                                          "attention"};
-  Own own;
-  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
   SUBBYTE_TRY(own.mamba, read_mamba(config, model));
   SUBBYTE_TRY(const auto key,
               one_name(config, {"layer_types", "layers_block_type"}, "config.contradiction"));
@@ -178,7 +174,6 @@ Status read(const json::Object& config, ModelConfig& model) {
   SUBBYTE_TRY(const auto positions, config.string("position_embedding_type"));
   own.per_token = per_token.value_or(2);
   own.turns = positions == "rope";
-  model.own = FamilyConfig(std::move(own));
   return {};
 }
 
@@ -255,7 +250,7 @@ const ModelFamily granitemoehybrid_family = {.model_types = kModelTypes,
                                              .gguf = kGguf,
                                              .keys = kKeys,
                                              .shared_keys = {kMambaKeys},
-                                             .read = read,
+                                             .read = read_own<Own, kKeys, read_rest>,
                                              .record = record,
                                              .shapes = kShapes,
                                              .shape_keys = kShapeKeys};

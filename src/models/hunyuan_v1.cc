@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "checkpoints/config/agreement.h"
 #include "models/config_keys.h"
@@ -139,18 +138,15 @@ Result<int64_t> read_chosen(const json::Object& config, const ModelConfig& model
                       fmt::format("the same number from 1 to {} for each layer", experts));
 }
 
-Status read(const json::Object& config, ModelConfig& model) {
-  ExpertConfig experts;
-  experts.layers.assign(static_cast<std::size_t>(model.num_layers), model.model_type == kMoe.name);
-  if (model.model_type == kMoe.name) {
-    SUBBYTE_TRY(const std::string_view key,
-                one_name(config, {"num_experts", "num_local_experts"}, "config.contradiction"));
-    SUBBYTE_TRY(const auto count, config.integer(key, 1, kMaxExperts));
-    experts.count = count.value_or(1);
-    SUBBYTE_TRY(experts.per_token, read_chosen(config, model, experts.count));
-    experts.inner = experts.shared_inner = model.intermediate_size;
-  }
-  model.own = FamilyConfig(std::move(experts));
+Status read_rest(const json::Object& config, ModelConfig& model, ExpertConfig& experts) {
+  if (model.model_type != kMoe.name) return {};
+  SUBBYTE_TRY(const std::string_view key,
+              one_name(config, {"num_experts", "num_local_experts"}, "config.contradiction"));
+  SUBBYTE_TRY(const auto count, config.integer(key, 1, kMaxExperts));
+  experts.count = count.value_or(1);
+  SUBBYTE_TRY(experts.per_token, read_chosen(config, model, experts.count));
+  experts.inner = experts.shared_inner = model.intermediate_size;
+  experts.layers.assign(static_cast<std::size_t>(model.num_layers), true);
   return {};
 }
 
@@ -193,7 +189,7 @@ const ModelFamily hunyuan_v1_family = {.model_types = kModelTypes,
                                        .keys = kKeys,
                                        .rope_keys = kRopeKeys,
                                        .rope_kinds = kRopeKinds,
-                                       .read = read,
+                                       .read = read_own<ExpertConfig, kKeys, read_rest>,
                                        .record = record,
                                        .shapes = kShapes,
                                        .shape_keys = kShapeKeys};

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "models/config_keys.h"
 #include "models/conv_layers.h"
 #include "models/model_family.h"
@@ -91,10 +89,9 @@ Status read_inner_size(const json::Object& config, ModelConfig& model) {
                       fmt::format("an inner size from 1 to {}, not {}", kMaxWidth, inner));
 }
 
-Status read(const json::Object& config, ModelConfig& model) {
+Status read_rest(const json::Object& config, ModelConfig& model, ConvLayers& layers) {
   SUBBYTE_CHECK(read_inner_size(config, model));
-  SUBBYTE_TRY(ConvLayers layers, read_conv_layers(config, model));
-  model.own = FamilyConfig(std::move(layers));
+  SUBBYTE_TRY(layers, read_conv_layers(config, model));
   return {};
 }
 
@@ -123,7 +120,7 @@ const ModelFamily lfm2_family = {.model_types = kModelTypes,
                                  .gguf = kGguf,
                                  .keys = kKeys,
                                  .shared_keys = {kConvKeys},
-                                 .read = read,
+                                 .read = read_own<ConvLayers, kKeys, read_rest>,
                                  .record = record,
                                  .shapes = kShapes,
                                  .shape_keys = kShapeKeys};

@@ -1,8 +1,6 @@
 // LFM2 with experts: transformers' Lfm2MoeForCausalLM. It is LFM2 whose first layers are dense; the
 // others have a mixture of experts, whose router has sigmoids and biases that only choose.
 
-#include <algorithm>
-
 #include "models/config_keys.h"
 #include "models/conv_layers.h"
 #include "models/expert_config.h"
@@ -67,20 +65,17 @@ constexpr GgufArchitecture kGguf[] = {{.name = "lfm2moe",
                                        .own_tensors = kGgufExperts,
                                        .complete = add_conv_layers}};
 
-Status read(const json::Object& config, ModelConfig& model) {
-  Own own;
+Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
   if (!config.has("layer_types")) {
     return config.error("json.missing", "layer_types", "an array of strings");
   }
   SUBBYTE_TRY(own.layers, read_conv_layers(config, model));
-  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
   own.experts = {.count = 32, .per_token = 4, .inner = 1792};
   own.experts.routing = {.scores = Routing::Scores::kSigmoid, .added = 1e-6f};
-  SUBBYTE_CHECK(read_experts(config, {}, own.experts));
+  SUBBYTE_CHECK(read_experts(config, model, {}, own.experts));
   SUBBYTE_CHECK(read_routing(config, own.experts));
   SUBBYTE_TRY(own.experts.layers,
               read_layers_after(config, "num_dense_layers", 2, model.num_layers));
-  model.own = FamilyConfig(std::move(own));
   return {};
 }
 
@@ -118,7 +113,7 @@ const ModelFamily lfm2_moe_family = {.model_types = kModelTypes,
                                      .gguf = kGguf,
                                      .keys = kKeys,
                                      .shared_keys = {kConvKeys},
-                                     .read = read,
+                                     .read = read_own<Own, kKeys, read_rest>,
                                      .record = record,
                                      .shapes = kShapes,
                                      .shape_keys = kShapeKeys};

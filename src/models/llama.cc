@@ -92,19 +92,11 @@ Status check_window(const json::Object& config, const ModelConfig& model) {
       fmt::format("at least {} positions, as layers do not slide", model.max_positions));
 }
 
-Status read(const json::Object& config, ModelConfig& model) {
-  ExpertConfig experts = {.layers = std::vector<bool>(model.num_layers, false)};
-  if (model.model_type == kMoe.name) {
-    experts = {.count = 8, .per_token = 2, .inner = model.intermediate_size};
-    SUBBYTE_CHECK(read_experts(
-        config, {.count = "num_local_experts num_experts", .inner = "intermediate_size"}, experts));
-    experts.layers.assign(model.num_layers, true);
-  } else {
-    SUBBYTE_CHECK(check_window(config, model));
-  }
-  SUBBYTE_CHECK(read_keys(config, kKeys, &experts, model));
-  model.own = FamilyConfig(std::move(experts));
-  return {};
+Status read_rest(const json::Object& config, ModelConfig& model, ExpertConfig& experts) {
+  if (model.model_type != kMoe.name) return check_window(config, model);
+  experts = {.count = 8, .per_token = 2};
+  return read_experts(config, model, {.count = "num_local_experts num_experts", .inner = ""},
+                      experts);
 }
 
 void record(const ModelConfig& config, StepRecorder& step) {
@@ -151,7 +143,7 @@ const ModelFamily llama_family = {.model_types = kModelTypes,
                                   .gguf = kGguf,
                                   .keys = kKeys,
                                   .rope_kinds = kRopeKinds,
-                                  .read = read,
+                                  .read = read_own<ExpertConfig, kKeys, read_rest>,
                                   .record = record,
                                   .chat = kChat,
                                   .shapes = kShapes,

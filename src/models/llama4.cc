@@ -175,22 +175,19 @@ Result<bool> read_tuning(const json::Object& config) {
   return tunes.value_or(true);
 }
 
-Status read(const json::Object& config, ModelConfig& model) {
-  Own own;
+Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
   SUBBYTE_TRY(own.turning, read_turning_layers(config, model.num_layers));
   SUBBYTE_CHECK(read_chunks(config, own, model));
-  own.experts = {.count = 16, .per_token = 1, .inner = model.intermediate_size};
-  SUBBYTE_CHECK(read_experts(config, {.count = "num_local_experts", .inner = "intermediate_size"},
-                             own.experts));
+  own.experts = {.count = 16, .per_token = 1, .inner = 8192};
+  SUBBYTE_CHECK(read_experts(
+      config, model, {.count = "num_local_experts", .inner = "intermediate_size"}, own.experts));
   SUBBYTE_TRY(own.experts.layers, read_mixtures(config, model.num_layers));
   own.experts.shared_inner = own.experts.inner;
   own.experts.routing = {
       .scores = Routing::Scores::kSigmoid, .normalises = false, .weights_inputs = true};
   own.query_scale.first = 1;
-  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
   SUBBYTE_TRY(const bool tunes, read_tuning(config));
   if (!tunes) own.query_scale = {};
-  model.own = FamilyConfig(std::move(own));
   return {};
 }
 
@@ -239,7 +236,7 @@ const ModelFamily llama4_family = {.model_types = kModelTypes,
                                    .gguf = kGguf,
                                    .keys = kKeys,
                                    .rope_kinds = kRopeKinds,
-                                   .read = read,
+                                   .read = read_own<Own, kKeys, read_rest>,
                                    .record = record,
                                    .shapes = kShapes,
                                    .shape_keys = kShapeKeys};

@@ -66,14 +66,10 @@ constexpr json::KeyRule kRopeKeys[] = {
     SUBBYTE_ROPE_KEY("partial_rotary_factor", kComputed, "", "absent: rotary_dim"),
 };
 
-Status read(const json::Object& config, ModelConfig& model) {
-  ExpertConfig experts = {.count = 256, .per_token = 8, .inner = model.intermediate_size};
-  SUBBYTE_CHECK(read_experts(
-      config, {.count = "num_local_experts num_experts", .inner = "intermediate_size"}, experts));
-  experts.layers.assign(model.num_layers, true);
-  experts.routing.scores = Routing::Scores::kSigmoid;
-  model.own = FamilyConfig(std::move(experts));
-  return {};
+Status read_rest(const json::Object& config, ModelConfig& model, ExpertConfig& experts) {
+  experts = {.count = 256, .per_token = 8, .routing = {.scores = Routing::Scores::kSigmoid}};
+  return read_experts(config, model, {.count = "num_local_experts num_experts", .inner = ""},
+                      experts);
 }
 
 void record(const ModelConfig& config, StepRecorder& step) {
@@ -109,7 +105,7 @@ const ModelFamily minimax_m2_family = {.model_types = kModelTypes,
                                        .gguf = kGguf,
                                        .keys = kKeys,
                                        .rope_keys = kRopeKeys,
-                                       .read = read,
+                                       .read = read_own<ExpertConfig, kKeys, read_rest>,
                                        .record = record,
                                        .shapes = kShapes,
                                        .shape_keys = kShapeKeys};

@@ -113,12 +113,9 @@ void add_third_gguf_keys(const GgufArchitecture& architecture, const ModelConfig
   keys.number(architecture.key(kGgufBeta), model.own.as<Own>().query_scale.beta);
 }
 
-Status read(const json::Object& config, ModelConfig& model) {
-  Own own;
-  if (model.model_type == kThird.name) {
-    SUBBYTE_TRY(own.query_scale, read_query_scale(config, model));
-  }
-  model.own = FamilyConfig(own);
+Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
+  if (model.model_type != kThird.name) return {};
+  SUBBYTE_TRY(own.query_scale, read_query_scale(config, model));
   return {};
 }
 
@@ -157,7 +154,7 @@ const ModelFamily mistral_family = {.model_types = kModelTypes,
                                     .gguf = kGguf,
                                     .keys = kKeys,
                                     .rope_keys = kRopeKeys,
-                                    .read = read,
+                                    .read = read_own<Own, kKeys, read_rest>,
                                     .record = record,
                                     .shapes = kShapes,
                                     .shape_keys = kShapeKeys};

@@ -90,7 +90,7 @@ Status read(const json::Object& config, ModelConfig& model) {
   ExpertConfig& experts = latent.experts;
   experts = {.count = 128, .per_token = 4, .inner = 2048, .shared_inner = 1};
   experts.routing = {.added = 1e-20f, .groups_by_two = true};
-  SUBBYTE_CHECK(read_routed_experts(config, experts));
+  SUBBYTE_CHECK(read_routed_experts(config, model, experts));
   SUBBYTE_TRY(experts.layers,
               read_layers_after(config, "first_k_dense_replace", 0, model.num_layers));
   model.own = FamilyConfig(std::move(latent));

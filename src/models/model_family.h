@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -71,11 +72,15 @@ struct ModelFamily {
 #include "models/models.def"
 #undef SUBBYTE_MODEL
 
-/// ModelFamily::read of a family whose own config is what its keys say.
-template <class Own, const auto& kKeys>
+/// ModelFamily::read of a family whose own config is an `Own`: what its keys say, then what
+/// `read_rest` reads and checks, a function of config, model and own; nullptr: nothing.
+template <class Own, const auto& kKeys, auto read_rest = nullptr>
 Status read_own(const json::Object& config, ModelConfig& model) {
   Own own;
   SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
+  if constexpr (!std::is_null_pointer_v<decltype(read_rest)>) {
+    SUBBYTE_CHECK(read_rest(config, model, own));
+  }
   model.own = FamilyConfig(std::move(own));
   return {};
 }

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <string>
-#include <utility>
 
 #include "checkpoints/config/agreement.h"
 #include "models/config_keys.h"
@@ -198,9 +197,7 @@ Result<std::string> read_pattern(const json::Object& config, int64_t num_layers)
                       fmt::format("{} letters, each one of {}", num_layers, kLetters));
 }
 
-Status read(const json::Object& config, ModelConfig& model) {
-  Own own;
-  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
+Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
   SUBBYTE_TRY(own.pattern, read_pattern(config, model.num_layers));
   SUBBYTE_CHECK(finish_mamba(config, kMambaNames, model, own.mamba));
   ExpertConfig& experts = own.experts;
@@ -210,15 +207,15 @@ Status read(const json::Object& config, ModelConfig& model) {
     experts.count = 8;
     experts.per_token = 2;
     experts.inner = 7688;
-    experts.layers.assign(own.pattern.size(), false);
     experts.routing = {.scores = Routing::Scores::kSigmoid, .added = 1e-20f, .groups_by_two = true};
-    SUBBYTE_CHECK(read_experts(config, {.count = "n_routed_experts num_local_experts"}, experts));
+    SUBBYTE_CHECK(
+        read_experts(config, model, {.count = "n_routed_experts num_local_experts"}, experts));
     SUBBYTE_CHECK(read_routing(config, experts));
+    for (std::size_t i = 0; i < own.pattern.size(); ++i) experts.layers[i] = own.pattern[i] == 'E';
   }
   if (own.pattern.find('-') == own.pattern.npos && own.experts.count > 0) {
     model.intermediate_size = own.experts.inner;
   }
-  model.own = FamilyConfig(std::move(own));
   return {};
 }
 
@@ -287,7 +284,7 @@ const ModelFamily nemotron_h_family = {.model_types = kModelTypes,
                                        .gguf = kGguf,
                                        .keys = kKeys,
                                        .shared_keys = {kRoutedExpertKeys},
-                                       .read = read,
+                                       .read = read_own<Own, kKeys, read_rest>,
                                        .prefix = "backbone.",
                                        .record = record,
                                        .shapes = kShapes,

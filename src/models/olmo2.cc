@@ -2,9 +2,6 @@
 // as it is, and what they give is normalised before it is added; so are all queries of a token
 // together, and all keys. Of OLMo 3 three of four layers slide, and their rope is not scaled.
 
-#include <optional>
-#include <utility>
-
 #include "models/config_keys.h"
 #include "models/gguf_config.h"
 #include "models/model_family.h"
@@ -77,20 +74,18 @@ struct Own {
 };
 
 /// A base counts for all layers, whether or not one section is there for each type of them.
-Status read(const json::Object& config, ModelConfig& model) {
-  Own own = {model.rope};
-  if (type_of(model).defaults.has_sliding_rope) {
-    SUBBYTE_TRY(const auto beside, config.number("rope_theta", 1, 1e15));
-    std::optional<double> theta = beside;
-    SUBBYTE_TRY(const auto section, config.object("rope_parameters"));
-    if (section) {
-      SUBBYTE_TRY(const auto inside, section->number("rope_theta", 1, 1e15));
-      if (inside) theta = inside;
-    }
-    const double absent = type_of(model).defaults.rope_theta;
-    SUBBYTE_TRY(own.sliding_rope, read_sliding_rope(config, model, theta.value_or(absent)));
+Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
+  own.sliding_rope = model.rope;
+  const ConfigDefaults& defaults = type_of(model).defaults;
+  if (!defaults.has_sliding_rope) return {};
+  SUBBYTE_TRY(auto theta, config.number("rope_theta", 1, 1e15));
+  SUBBYTE_TRY(const auto section, config.object("rope_parameters"));
+  if (section) {
+    SUBBYTE_TRY(const auto inside, section->number("rope_theta", 1, 1e15));
+    if (inside) theta = inside;
   }
-  model.own = FamilyConfig(std::move(own));
+  SUBBYTE_TRY(own.sliding_rope,
+              read_sliding_rope(config, model, theta.value_or(defaults.rope_theta)));
   return {};
 }
 
@@ -130,7 +125,7 @@ constexpr ShapeKeys kShapeKeys[] = {
 const ModelFamily olmo2_family = {.model_types = kModelTypes,
                                   .gguf = kGguf,
                                   .keys = kKeys,
-                                  .read = read,
+                                  .read = read_own<Own, kKeys, read_rest>,
                                   .record = record,
                                   .shapes = kShapes,
                                   .shape_keys = kShapeKeys};

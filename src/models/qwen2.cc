@@ -5,8 +5,6 @@
 // their configs have all keys in one object. Of text all three positions of a rotary embedding by
 // sections (mrope) are the same, so that it is the usual one.
 
-#include <utility>
-
 #include "models/config_keys.h"
 #include "models/expert_config.h"
 #include "models/model_family.h"
@@ -108,21 +106,17 @@ constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("qwen2_vl qwen2_5_vl", "text_config", kComputed, "",
                        "the config of the text model; older ones have its keys beside the others"),
 };
-Status read(const json::Object& config, ModelConfig& model) {
-  ExpertConfig experts = {.layers = std::vector<bool>(model.num_layers, false)};
-  if (model.model_type == kMoe.name) {
-    experts = {.count = 60, .per_token = 4, .inner = 1408};
-    SUBBYTE_CHECK(read_experts(config, {}, experts));
-    SUBBYTE_CHECK(read_keys(config, kKeys, &experts, model));
-    SUBBYTE_TRY(const auto slides, config.boolean("use_sliding_window"));
-    SUBBYTE_TRY(experts.layers, read_expert_layers(config, model.num_layers));
-    if (slides.value_or(false) && !config.has("layer_types")) {
-      return config.error("config.layer_types", "layer_types",
-                          "an array that says which layers slide");
-    }
-  }
-  model.own = FamilyConfig(std::move(experts));
-  return {};
+
+Status read_rest(const json::Object& config, ModelConfig& model, ExpertConfig& experts) {
+  if (model.model_type != kMoe.name) return {};
+  experts.count = 60;
+  experts.per_token = 4;
+  experts.inner = 1408;
+  SUBBYTE_CHECK(read_experts(config, model, {}, experts));
+  SUBBYTE_TRY(const auto slides, config.boolean("use_sliding_window"));
+  SUBBYTE_TRY(experts.layers, read_expert_layers(config, model.num_layers));
+  if (!slides.value_or(false) || config.has("layer_types")) return {};
+  return config.error("config.layer_types", "layer_types", "an array that says which layers slide");
 }
 
 void record(const ModelConfig& config, StepRecorder& step) {
@@ -169,7 +163,7 @@ const ModelFamily qwen2_family = {.model_types = kModelTypes,
                                   .gguf = kGguf,
                                   .keys = kKeys,
                                   .rope_kinds = kRopeKinds,
-                                  .read = read,
+                                  .read = read_own<ExpertConfig, kKeys, read_rest>,
                                   .record = record,
                                   .chat = kChat,
                                   .shapes = kShapes,

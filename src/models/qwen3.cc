@@ -3,10 +3,6 @@
 // config.json says. So are the text models of Qwen3-VL, none of whose layers slides. Reference:
 // transformers, models/qwen3, models/qwen3_moe, models/qwen3_vl and models/qwen3_vl_moe.
 
-#include <fmt/format.h>
-
-#include <algorithm>
-
 #include "models/config_keys.h"
 #include "models/expert_config.h"
 #include "models/model_family.h"
@@ -96,14 +92,10 @@ void record(const ModelConfig& config, StepRecorder& step) {
       {.attention = {.norms = HeadsNorm::kEach}, .experts = &config.own.as<ExpertConfig>()});
 }
 
-Status read(const json::Object& config, ModelConfig& model) {
-  ExpertConfig experts = {.layers = std::vector<bool>(model.num_layers, false)};
-  if (model.model_type == kMoe.name || model.model_type == kVisionMoe.name) {
-    SUBBYTE_CHECK(read_experts(config, {.count = "num_local_experts num_experts"}, experts));
-    SUBBYTE_CHECK(read_keys(config, kKeys, &experts, model));
-    SUBBYTE_TRY(experts.layers, read_expert_layers(config, model.num_layers));
-  }
-  model.own = FamilyConfig(std::move(experts));
+Status read_rest(const json::Object& config, ModelConfig& model, ExpertConfig& experts) {
+  if (model.model_type != kMoe.name && model.model_type != kVisionMoe.name) return {};
+  SUBBYTE_CHECK(read_experts(config, model, {.count = "num_local_experts num_experts"}, experts));
+  SUBBYTE_TRY(experts.layers, read_expert_layers(config, model.num_layers));
   return {};
 }
 
@@ -140,7 +132,7 @@ const ModelFamily qwen3_family = {.model_types = kModelTypes,
                                   .containers = kContainers,
                                   .gguf = kGguf,
                                   .keys = kKeys,
-                                  .read = read,
+                                  .read = read_own<ExpertConfig, kKeys, read_rest>,
                                   .record = record,
                                   .chat = kChat,
                                   .shapes = kShapes,

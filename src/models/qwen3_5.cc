@@ -208,29 +208,25 @@ Status read_layers(const json::Object& config, const ModelConfig& model, Own& ow
 }
 
 /// Of Qwen3-Next there may be none.
-Status read_experts(const json::Object& config, const ModelConfig& model, ExpertConfig& experts) {
+Status read_mixture(const json::Object& config, const ModelConfig& model, ExpertConfig& experts) {
   const bool is_next = model.model_type == kNext.name;
   const json::Value* const count = config.find("num_experts");
   if (is_next && count != nullptr && *count == 0) {
-    experts = {.layers = std::move(experts.layers)};
+    experts = {};
     return {};
   }
   experts.count = is_next ? 512 : 256;
   experts.per_token = is_next ? 10 : 8;
   experts.inner = 512;
-  SUBBYTE_CHECK(subbyte::read_experts(config, {}, experts));
-  experts.layers.assign(model.num_layers, true);
+  SUBBYTE_CHECK(read_experts(config, model, {}, experts));
   if (!is_next) return {};
   SUBBYTE_TRY(experts.layers, read_expert_layers(config, model.num_layers));
   return {};
 }
 
-Status read(const json::Object& config, ModelConfig& model) {
-  Own own;
-  own.experts.layers.assign(model.num_layers, false);
-  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
+Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
   SUBBYTE_CHECK(read_layers(config, model, own));
-  if (model.model_type != kDense.name) SUBBYTE_CHECK(read_experts(config, model, own.experts));
+  if (model.model_type != kDense.name) SUBBYTE_CHECK(read_mixture(config, model, own.experts));
   DeltaNetShape& shape = own.delta_net;
   shape.eps = model.rms_norm_eps;
   shape.by_key_head = model.model_type == kNext.name;
@@ -238,7 +234,6 @@ Status read(const json::Object& config, ModelConfig& model) {
     return config.error("config.heads", "linear_num_value_heads",
                         fmt::format("a multiple of linear_num_key_heads ({})", shape.key_heads));
   }
-  model.own = FamilyConfig(std::move(own));
   return {};
 }
 
@@ -291,7 +286,7 @@ const ModelFamily qwen3_5_family = {.model_types = kModelTypes,
                                     .gguf = kGguf,
                                     .keys = kKeys,
                                     .rope_keys = kPartRopeKeys,
-                                    .read = read,
+                                    .read = read_own<Own, kKeys, read_rest>,
                                     .record = record,
                                     .chat = kChat,
                                     .shapes = kShapes,

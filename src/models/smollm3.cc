@@ -1,7 +1,6 @@
 // SmolLM3: transformers' SmolLM3ForCausalLM. It is like Llama, but heads of every fourth layer do
 // not turn.
 
-#include <utility>
 #include <vector>
 
 #include "models/config_keys.h"
@@ -47,11 +46,8 @@ constexpr GgufArchitecture kGguf[] = {{.name = "smollm3",
                                        .tensors = kGgufTensors,
                                        .biases = kUsualGgufBiases}};
 
-Status read(const json::Object& config, ModelConfig& model) {
-  Own own;
-  SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
+Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
   SUBBYTE_TRY(own.turning, read_turning_layers(config, model.num_layers));
-  model.own = FamilyConfig(std::move(own));
   return {};
 }
 
@@ -81,7 +77,7 @@ constexpr ShapeKeys kShapeKeys[] = {
 const ModelFamily smollm3_family = {.model_types = kModelTypes,
                                     .gguf = kGguf,
                                     .keys = kKeys,
-                                    .read = read,
+                                    .read = read_own<Own, kKeys, read_rest>,
                                     .record = record,
                                     .shapes = kShapes,
                                     .shape_keys = kShapeKeys};

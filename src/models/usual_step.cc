@@ -30,7 +30,7 @@ void record_usual_step(const ModelConfig& config, StepRecorder& step, UsualStep 
     delta = usual.first ? usual.first(h, i) : step.attention(h, attention);
     if (after) delta = step.norm(names.after_first, delta);
     h = before ? step.add_norm(names.before_second, x, delta) : step.add("mlp.input", x, delta);
-    if (usual.experts != nullptr && usual.experts->layers[i]) {
+    if (usual.experts != nullptr && usual.experts->are_in(i)) {
       delta = step.mixture(h, *usual.experts, usual.mixture);
     } else {
       delta = usual.second ? usual.second(h, i) : step.gated_block(h, usual.gated);
