@@ -53,21 +53,15 @@ Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
-  const auto rope = step.rope();
-  ValueId x = step.embed({});
-  ValueId delta = kNoValue;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    step.begin_layer(i);
-    ValueId h = step.add_norm("input_layernorm", x, delta);
-    if (own.attends[static_cast<std::size_t>(i)]) {
-      delta = step.attention(h, {.shape = attention_shape(config, i), .rope = rope});
-    } else {
-      delta = step.mixer(h, "mamba.", own.mamba.op(), own.mamba.has_bias);
-    }
-    h = step.add_norm("pre_ff_layernorm", x, delta);
-    delta = step.gated_block(h, {.inner = config.intermediate_size, .prefix = "feed_forward."});
-  }
-  step.finish(x, delta, {.norm = "final_layernorm"});
+  const auto first = [&](ValueId h, int64_t layer) {
+    if (own.attends[static_cast<std::size_t>(layer)]) return kNoValue;
+    return step.mixer(h, "mamba.", own.mamba.op(), own.mamba.has_bias);
+  };
+  record_usual_step(config, step,
+                    {.names = LayerNorms{.before_second = "pre_ff_layernorm"},
+                     .gated = {.prefix = "feed_forward."},
+                     .logits = {.norm = "final_layernorm"},
+                     .first = first});
 }
 
 // Sources: the config.json of ibm-ai-platform/Bamba-9B-v2; tiny, and where added tokens begin, are

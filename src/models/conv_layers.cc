@@ -39,6 +39,10 @@ Result<ConvLayers> read_conv_layers(const json::Object& config, ModelConfig& mod
 void record_conv_layers(const ModelConfig& config, StepRecorder& step, const ConvLayers& layers,
                         UsualStep usual) {
   usual.names = {.before_first = "operator_norm", .before_second = "ffn_norm"};
+  usual.attention.norms = HeadsNorm::kEach;
+  usual.attention.q_norm = "q_layernorm";
+  usual.attention.k_norm = "k_layernorm";
+  usual.attention.output = "out_proj";
   usual.gated.prefix = "feed_forward.";
   usual.gated.gate_name = "w1";
   usual.gated.up = "w3";
@@ -46,14 +50,8 @@ void record_conv_layers(const ModelConfig& config, StepRecorder& step, const Con
   usual.logits.norm = "embedding_norm";
   const ShortConvOp conv = {
       .channels = config.hidden_size, .taps = layers.taps, .has_bias = layers.has_bias};
-  usual.first = [&, conv, rope = step.rope()](ValueId h, int64_t layer) {
-    if (layers.are_conv[layer]) return step.mixer(h, "conv.", conv, layers.has_bias);
-    return step.attention(h, {.shape = attention_shape(config, layer),
-                              .rope = rope,
-                              .norms = HeadsNorm::kEach,
-                              .q_norm = "q_layernorm",
-                              .k_norm = "k_layernorm",
-                              .output = "out_proj"});
+  usual.first = [&, conv](ValueId h, int64_t layer) {
+    return layers.are_conv[layer] ? step.mixer(h, "conv.", conv, layers.has_bias) : kNoValue;
   };
   record_usual_step(config, step, std::move(usual));
 }

@@ -177,18 +177,6 @@ Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
   return {};
 }
 
-/// A block of Mamba 2, or attention.
-ValueId first_block(const ModelConfig& config, StepRecorder& step,
-                    const std::shared_ptr<const Rope>& rope, ValueId h, int64_t layer) {
-  const Own& own = config.own.as<Own>();
-  if (!own.attends[static_cast<std::size_t>(layer)]) {
-    return step.mixer(h, "mamba.", own.mamba.op(), own.mamba.has_bias);
-  }
-  StepRecorder::Attention attention = {.shape = attention_shape(config, layer), .rope = rope};
-  attention.shape.scale = own.score_scale;
-  return step.attention(h, attention);
-}
-
 /// The dense block, and experts.
 ValueId second_block(const ModelConfig& config, StepRecorder& step, ValueId h) {
   const Own& own = config.own.as<Own>();
@@ -211,13 +199,20 @@ ValueId second_block(const ModelConfig& config, StepRecorder& step, ValueId h) {
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
-  const auto rope = own.turns ? step.rope() : nullptr;
-  record_usual_step(
-      config, step,
-      {.stream = {.embedding_factor = own.embedding_factor, .residual_factor = own.residual_factor},
-       .logits = {.factor = 1 / own.logits_scaling},
-       .first = [&](ValueId h, int64_t i) { return first_block(config, step, rope, h, i); },
-       .second = [&](ValueId h, int64_t) { return second_block(config, step, h); }});
+  UsualStep usual;
+  usual.stream.embedding_factor = own.embedding_factor;
+  usual.stream.residual_factor = own.residual_factor;
+  usual.score_scale = own.score_scale;
+  usual.logits.factor = 1 / own.logits_scaling;
+  usual.of_layer = [&](StepRecorder::Attention& attention, int64_t) {
+    if (!own.turns) attention.rope = nullptr;
+  };
+  usual.first = [&](ValueId h, int64_t layer) {
+    if (own.attends[static_cast<std::size_t>(layer)]) return kNoValue;
+    return step.mixer(h, "mamba.", own.mamba.op(), own.mamba.has_bias);
+  };
+  usual.second = [&](ValueId h, int64_t) { return second_block(config, step, h); };
+  record_usual_step(config, step, std::move(usual));
 }
 
 // ---- synth

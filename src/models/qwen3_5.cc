@@ -175,21 +175,18 @@ constexpr ConfigKey kKeys[] = {
 
 void record(const ModelConfig& config, StepRecorder& step) {
   const Own& own = config.own.as<Own>();
-  const auto rope = step.rope();
   DeltaNetShape delta_net = own.delta_net;
   delta_net.gives_tiles = step.facts().reads_tiles;
   const auto first = [&](ValueId h, int64_t layer) {
-    if (own.delta_net_layers[layer]) {
-      return step.mixer(h, "linear_attn.", DeltaNetOp{.shape = delta_net});
-    }
-    return step.attention(h, {.shape = attention_shape(config, layer),
-                              .rope = rope,
-                              .has_output_bias = false,
-                              .norms = HeadsNorm::kEach,
-                              .has_gate = true});
+    if (!own.delta_net_layers[layer]) return kNoValue;
+    return step.mixer(h, "linear_attn.", DeltaNetOp{.shape = delta_net});
   };
-  record_usual_step(config, step,
-                    {.stream = {.norm_offset = 1}, .experts = &own.experts, .first = first});
+  record_usual_step(
+      config, step,
+      {.stream = {.norm_offset = 1},
+       .attention = {.has_output_bias = false, .norms = HeadsNorm::kEach, .has_gate = true},
+       .experts = &own.experts,
+       .first = first});
 }
 
 // ---- config.json

@@ -284,7 +284,7 @@ struct UsualStep {
   StepRecorder::Logits logits = {};
   /// Changes what layers have otherwise.
   std::function<void(StepRecorder::Attention& attention, int64_t layer)> of_layer = nullptr;
-  /// Blocks that layers have instead of either.
+  /// Blocks that layers have instead of either; kNoValue of the first: a layer has attention.
   using Block = std::function<ValueId(ValueId h, int64_t layer)>;
   Block first = nullptr;
   Block second = nullptr;

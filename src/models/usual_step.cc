@@ -27,7 +27,8 @@ void record_usual_step(const ModelConfig& config, StepRecorder& step, UsualStep 
     if (usual.of_layer) usual.of_layer(attention, i);
     ValueId h = before ? step.add_norm(names.before_first, x, delta)
                        : step.add("self_attn.input", x, delta);
-    delta = usual.first ? usual.first(h, i) : step.attention(h, attention);
+    delta = usual.first ? usual.first(h, i) : kNoValue;
+    if (delta == kNoValue) delta = step.attention(h, attention);
     if (after) delta = step.norm(names.after_first, delta);
     h = before ? step.add_norm(names.before_second, x, delta) : step.add("mlp.input", x, delta);
     if (usual.experts != nullptr && usual.experts->are_in(i)) {
