@@ -23,13 +23,10 @@ constexpr ModelType kModelTypes[] = {{.name = "cohere2",
 
 constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.layer_norm_epsilon", "layer_norm_eps"},
-    {.name = "attention.layer_norm_rms_epsilon", .key = "rms_norm_eps", .by_family = true},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", "", kGgufByFamily},
     {"attention.sliding_window", "sliding_window"},
-    {.name = "attention.sliding_window_pattern",
-     .key = "layer_types",
-     .by_family = true,
-     .by_layer = true},
-    {"logit_scale", "logit_scale", "", true},
+    {"attention.sliding_window_pattern", "layer_types", "", kGgufByFamily | kGgufByLayer},
+    {"logit_scale", "logit_scale", "", kGgufFloat},
 };
 
 /// Without a pattern each fourth layer is full, as in config.json.

@@ -80,14 +80,7 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {"interleave_moe_layer_step", "moe_layer_interval"},
 };
 constexpr GgufTensorRule kGgufTensors[] = {
-    {"ffn_gate_inp", "mlp.gate"},
     {"exp_probs_b", "mlp.moe_statics.e_score_correction_bias!.bias", GgufChange::kRow},
-    {"ffn_gate_exps", "mlp.experts.gate_proj", GgufChange::kExperts},
-    {"ffn_up_exps", "mlp.experts.up_proj", GgufChange::kExperts},
-    {"ffn_down_exps", "mlp.experts.down_proj", GgufChange::kExperts},
-    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
-    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
-    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
 };
 
 constexpr GgufBias kGgufBiases[] = {{"use_bias", "attn_q"}};

@@ -23,10 +23,7 @@ constexpr ModelType kModelTypes[] = {{.name = "exaone4",
 
 constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.sliding_window", "sliding_window", "null"},
-    {.name = "attention.sliding_window_pattern",
-     .key = "layer_types",
-     .by_family = true,
-     .by_layer = true},
+    {"attention.sliding_window_pattern", "layer_types", "", kGgufByFamily | kGgufByLayer},
 };
 constexpr GgufTensorRule kGgufTensors[] = {
     {"rope_freqs", ""},

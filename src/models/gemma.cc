@@ -60,22 +60,15 @@ struct Own {
 };
 
 constexpr GgufKeyRule kGgufKeys[] = {
-    {"attn_logit_softcapping", "attn_logit_softcapping", "50.0", true},
-    {"final_logit_softcapping", "final_logit_softcapping", "30.0", true},
+    {"attn_logit_softcapping", "attn_logit_softcapping", "50.0", kGgufFloat},
+    {"final_logit_softcapping", "final_logit_softcapping", "30.0", kGgufFloat},
     {"attention.sliding_window", "sliding_window", "4096"},
 };
 constexpr GgufKeyRule kThirdGgufKeys[] = {
-    {"final_logit_softcapping", "final_logit_softcapping", "null", true},
+    {"final_logit_softcapping", "final_logit_softcapping", "null", kGgufFloat},
     {"attention.sliding_window", "sliding_window", "null"},
-    {.name = "attention.sliding_window_pattern",
-     .key = "layer_types",
-     .by_family = true,
-     .by_layer = true},
-    {.name = "rope.freq_base_swa",
-     .key = "rope_local_base_freq",
-     .absent = "10000.0",
-     .is_float = true,
-     .by_layer = true},
+    {"attention.sliding_window_pattern", "layer_types", "", kGgufByFamily | kGgufByLayer},
+    {"rope.freq_base_swa", "rope_local_base_freq", "10000.0", kGgufFloat | kGgufByLayer},
 };
 constexpr GgufTensorRule kGgufTensors[] = {
     {"output_norm", "model.norm", GgufChange::kPlusOne},

@@ -17,16 +17,22 @@ namespace subbyte {
 
 struct ModelConfig;
 
+enum GgufKeyHow {
+  kGgufFloat = 1,     // F32 there, also where config.json has a whole number
+  kGgufByFamily = 2,  // complete() and add_keys() say the one by the other
+  kGgufByLayer = 4,   // what each layer of the step has is written, as a list where it differs
+};
+
 /// A key of the metadata, after "ARCHITECTURE.", and the key of config.json that says the same.
 struct GgufKeyRule {
   std::string_view name;
   std::string_view key;
   /// JSON of config.json's value without the key; "": tensors say it, or the key must be there.
   std::string_view absent = {};
-  bool is_float = false;   // F32 there, also where config.json has a whole number
-  bool by_family = false;  // complete() and add_keys() say the one by the other
-  bool by_layer = false;   // what each layer of the step has is written, as a list where it differs
+  int how = 0;                  // GgufKeyHow
   std::string_view times = {};  // the other key there that it is config.json's number times
+
+  bool is(GgufKeyHow one) const { return (how & one) != 0; }
 };
 
 /// Change of the software that wrote the file, which is undone.
@@ -76,6 +82,8 @@ struct GgufArchitecture {
   /// Files whose number by this key is above 0; another row of the name reads the others.
   std::string_view with = {};
   int gating = 1;  // expert_gating_func of its routers, said or not: 1 softmax, 2 sigmoids
+  /// Rows of a head of queries and of keys lie in pairs that turn together, and not in halves.
+  bool pairs_heads = false;
   /// Beside those that all have, or instead of them.
   std::span<const GgufKeyRule> keys = {};
   std::span<const GgufTensorRule> tensors = {};

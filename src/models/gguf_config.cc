@@ -83,7 +83,7 @@ Status add_keys(const GgufModel& model, const GgufArchitecture& architecture,
                architecture.keys.end();
   };
   for (const GgufKeyRule& rule : rules) {
-    if (rule.by_family || is_own(rule) || config.contains(rule.key)) continue;
+    if (rule.is(kGgufByFamily) || is_own(rule) || config.contains(rule.key)) continue;
     if (!rule.times.empty()) {
       SUBBYTE_TRY(config[rule.key], divided(file, rule));
     } else if (file.find(gguf_key_in(file, rule.name)) != nullptr) {

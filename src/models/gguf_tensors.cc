@@ -50,6 +50,11 @@ constexpr GgufTensorRule kTensors[] = {
     {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
 };
 
+constexpr GgufTensorRule kPairedHeads[] = {
+    {"attn_q", "self_attn.q_proj", GgufChange::kPairedQueries},
+    {"attn_k", "self_attn.k_proj", GgufChange::kPairedKeys},
+};
+
 /// "blk.3.attn_q.weight" in parts.
 struct TensorName {
   int64_t layer = -1;  // of none; not below 0
@@ -91,10 +96,7 @@ class Namer {
     SUBBYTE_TRY(const auto drafts, gguf_integer(model_.keys(), "nextn_predict_layers"));
     heads_ = heads.value_or(1);
     // Families whose layers differ have no rows that are put back by them.
-    const bool are_paired =
-        std::ranges::find(architecture_.tensors, GgufChange::kPairedKeys,
-                          &GgufTensorRule::change) != architecture_.tensors.end();
-    if (are_paired && !kv_heads.ok()) return kv_heads.error();
+    if (architecture_.pairs_heads && !kv_heads.ok()) return kv_heads.error();
     kv_heads_ = kv_heads.ok() ? kv_heads->value_or(heads_) : 0;
     all_layers_ = layers.value_or(0);
     layers_ = all_layers_ - drafts.value_or(0);
@@ -411,8 +413,10 @@ class Namer {
 };
 
 /// Those of an architecture, the ones that count first.
-std::array<std::span<const GgufTensorRule>, 3> rules_of(const GgufArchitecture& architecture) {
-  return {architecture.own_tensors, architecture.tensors, kTensors};
+std::array<std::span<const GgufTensorRule>, 4> rules_of(const GgufArchitecture& architecture) {
+  std::span<const GgufTensorRule> paired;
+  if (architecture.pairs_heads) paired = kPairedHeads;
+  return {architecture.own_tensors, architecture.tensors, paired, kTensors};
 }
 
 }  // namespace

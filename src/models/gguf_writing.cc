@@ -115,7 +115,7 @@ class Writer {
     }
     const std::vector<LayerSizes> layers = LayerReader(plan, model_.num_layers).read();
     for (const GgufKeyRule& rule : architecture_.keys) {
-      if (rule.by_layer) add_layers(rule.name, layers);
+      if (rule.is(kGgufByLayer)) add_layers(rule.name, layers);
     }
   }
 
@@ -136,14 +136,14 @@ class Writer {
 
   void add_rules(const json::Object& config) {
     for (const GgufKeyRule& rule : architecture_.keys) {
-      if (rule.by_family || !rule.times.empty()) continue;
+      if (rule.is(kGgufByFamily) || !rule.times.empty()) continue;
       const Value* const given = config.find(rule.key);
       const bool is_given = given != nullptr && !given->is_null();
       const Value value = is_given ? *given : said_of(model_, rule.key);
       if (value.is_null()) continue;
       if (value.is_boolean()) {
         keys_.flag(key(rule.name), value.get<bool>());
-      } else if (rule.is_float || value.is_number_float()) {
+      } else if (rule.is(kGgufFloat) || value.is_number_float()) {
         keys_.number(key(rule.name), value.get<float>());
       } else {
         add(rule.name, value.get<int64_t>());
@@ -242,7 +242,7 @@ class Writer {
 
   const GgufKeyRule* rule_of(std::string_view name) const {
     const auto found = std::ranges::find(architecture_.keys, name, &GgufKeyRule::name);
-    return found == architecture_.keys.end() || found->by_family ? nullptr : &*found;
+    return found == architecture_.keys.end() || found->is(kGgufByFamily) ? nullptr : &*found;
   }
   void add_ruled(std::string_view name, int64_t value) {
     if (rule_of(name) != nullptr) add(name, value);

@@ -27,7 +27,6 @@ constexpr LayerNorms kNorms = {.before_first = "input_layernorm",
 
 constexpr GgufTensorRule kGgufTensors[] = {
     {"post_attention_norm", "post_self_attn_layernorm"},
-    {"ffn_norm", "post_attention_layernorm"},
     {"post_ffw_norm", "post_mlp_layernorm"},
     {"ffn_up", "mlp.gate_up_proj"},
 };

@@ -27,7 +27,7 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {"expert_feed_forward_length", "moe_intermediate_size"},
     {"expert_shared_count", "n_shared_experts"},
     {"expert_weights_norm", "norm_topk_prob", "false"},
-    {"expert_weights_scale", "routed_scaling_factor", "1.0", true},
+    {"expert_weights_scale", "routed_scaling_factor", "1.0", kGgufFloat},
     {"leading_dense_block_count", "first_k_dense_replace", "0"},
 };
 constexpr GgufTensorRule kGgufTensors[] = {

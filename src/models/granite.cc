@@ -16,16 +16,14 @@ constexpr ModelType kModelTypes[] = {
 constexpr const ModelType& kMoe = kModelTypes[1];
 
 constexpr GgufKeyRule kGgufKeys[] = {
-    {"attention.scale", "attention_multiplier", "", true},
-    {"embedding_scale", "embedding_multiplier", "1.0", true},
-    {"residual_scale", "residual_multiplier", "1.0", true},
-    {"logit_scale", "logits_scaling", "", true},
+    {"attention.scale", "attention_multiplier", "", kGgufFloat},
+    {"embedding_scale", "embedding_multiplier", "1.0", kGgufFloat},
+    {"residual_scale", "residual_multiplier", "1.0", kGgufFloat},
+    {"logit_scale", "logits_scaling", "", kGgufFloat},
     {"expert_count", "num_local_experts"},
     {"expert_used_count", "num_experts_per_tok"},
 };
 constexpr GgufTensorRule kGgufTensors[] = {
-    {"attn_q", "self_attn.q_proj", GgufChange::kPairedQueries},
-    {"attn_k", "self_attn.k_proj", GgufChange::kPairedKeys},
     {"ffn_gate_inp", "block_sparse_moe.router.layer"},
     {"ffn_gate_exps", "block_sparse_moe.experts.gate_proj", GgufChange::kExperts},
     {"ffn_up_exps", "block_sparse_moe.experts.up_proj", GgufChange::kExperts},
@@ -34,11 +32,13 @@ constexpr GgufTensorRule kGgufTensors[] = {
 
 constexpr GgufArchitecture kGguf[] = {{.name = "granite",
                                        .model_type = "granite",
+                                       .pairs_heads = true,
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
                                        .biases = kUsualGgufBiases},
                                       {.name = "granitemoe",
                                        .model_type = "granitemoe",
+                                       .pairs_heads = true,
                                        .keys = kGgufKeys,
                                        .tensors = kGgufTensors,
                                        .biases = kUsualGgufBiases}};

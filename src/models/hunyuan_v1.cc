@@ -88,9 +88,6 @@ constexpr GgufKeyRule kGgufMoeKeys[] = {
 };
 constexpr GgufTensorRule kGgufMoeTensors[] = {
     {"ffn_gate_inp", "mlp.gate.wg"},
-    {"ffn_gate_exps", "mlp.experts.gate_proj", GgufChange::kExperts},
-    {"ffn_up_exps", "mlp.experts.up_proj", GgufChange::kExperts},
-    {"ffn_down_exps", "mlp.experts.down_proj", GgufChange::kExperts},
     {"ffn_gate_shexp", "mlp.shared_mlp.gate_proj"},
     {"ffn_up_shexp", "mlp.shared_mlp.up_proj"},
     {"ffn_down_shexp", "mlp.shared_mlp.down_proj"},

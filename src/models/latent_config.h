@@ -59,15 +59,15 @@ void record_latent_step(const ModelConfig& config, StepRecorder& step);
 
 /// GGUF files of such models, with the sides of kv_b apart or joined.
 inline constexpr GgufKeyRule kLatentGgufKeys[] = {
-    {.name = "attention.head_count_kv", .key = "num_key_value_heads", .by_family = true},
-    {.name = "attention.key_length", .key = "qk_nope_head_dim", .by_family = true},
-    {.name = "attention.key_length_mla", .key = "qk_nope_head_dim", .by_family = true},
-    {.name = "attention.value_length", .key = "v_head_dim", .by_family = true},
-    {.name = "attention.value_length_mla", .key = "v_head_dim", .by_family = true},
+    {"attention.head_count_kv", "num_key_value_heads", "", kGgufByFamily},
+    {"attention.key_length", "qk_nope_head_dim", "", kGgufByFamily},
+    {"attention.key_length_mla", "qk_nope_head_dim", "", kGgufByFamily},
+    {"attention.value_length", "v_head_dim", "", kGgufByFamily},
+    {"attention.value_length_mla", "v_head_dim", "", kGgufByFamily},
     {"attention.q_lora_rank", "q_lora_rank", "null"},
     {"attention.kv_lora_rank", "kv_lora_rank"},
     {"rope.dimension_count", "qk_rope_head_dim"},
-    {.name = "rope.scaling.yarn_log_multiplier", .key = "rope_scaling", .by_family = true},
+    {"rope.scaling.yarn_log_multiplier", "rope_scaling", "", kGgufByFamily},
     {"expert_count", "n_routed_experts"},
     {"expert_used_count", "num_experts_per_tok"},
     {"expert_feed_forward_length", "moe_intermediate_size"},
@@ -75,9 +75,9 @@ inline constexpr GgufKeyRule kLatentGgufKeys[] = {
     {"expert_group_count", "n_group", "1"},
     {"expert_group_used_count", "topk_group", "1"},
     {"expert_weights_norm", "norm_topk_prob", "false"},
-    {"expert_weights_scale", "routed_scaling_factor", "1.0", true},
+    {"expert_weights_scale", "routed_scaling_factor", "1.0", kGgufFloat},
     {"leading_dense_block_count", "first_k_dense_replace", "0"},
-    {.name = "expert_gating_func", .key = "scoring_func", .by_family = true},
+    {"expert_gating_func", "scoring_func", "", kGgufByFamily},
 };
 inline constexpr GgufTensorRule kLatentGgufTensors[] = {
     {"attn_q_a", "self_attn.q_a_proj"},

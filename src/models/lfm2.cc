@@ -23,7 +23,7 @@ constexpr ModelType kModelTypes[] = {{.name = "lfm2",
 
 constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.layer_norm_rms_epsilon", "norm_eps"},
-    {.name = "attention.head_count_kv", .key = "num_key_value_heads", .by_layer = true},
+    {"attention.head_count_kv", "num_key_value_heads", "", kGgufByLayer},
     {"shortconv.l_cache", "conv_L_cache"},
 };
 

@@ -22,7 +22,7 @@ constexpr ModelType kModelTypes[] = {{.name = "lfm2_moe",
 
 constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.layer_norm_rms_epsilon", "norm_eps"},
-    {.name = "attention.head_count_kv", .key = "num_key_value_heads", .by_layer = true},
+    {"attention.head_count_kv", "num_key_value_heads", "", kGgufByLayer},
     {"shortconv.l_cache", "conv_L_cache"},
     {"expert_count", "num_experts"},
     {"expert_used_count", "num_experts_per_tok"},

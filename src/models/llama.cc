@@ -28,11 +28,7 @@ constexpr const ModelType& kMoe = kModelTypes[1];
 constexpr ChatFormat kChat[] = {ChatFormat::kDatedHeaders, ChatFormat::kHeaders,
                                 ChatFormat::kDeepSeek, ChatFormat::kChatMl};
 
-constexpr GgufTensorRule kGgufTensors[] = {
-    {"rope_freqs", ""},
-    {"attn_q", "self_attn.q_proj", GgufChange::kPairedQueries},
-    {"attn_k", "self_attn.k_proj", GgufChange::kPairedKeys},
-};
+constexpr GgufTensorRule kGgufTensors[] = {{"rope_freqs", ""}};
 
 /// One key says both biases.
 Status complete_gguf(const GgufModel& model, json::Value& config) {
@@ -55,12 +51,14 @@ constexpr GgufTensorRule kGgufMoeTensors[] = {
 constexpr GgufArchitecture kGguf[] = {{.name = "llama",
                                        .model_type = "mixtral",
                                        .with = "expert_count",
+                                       .pairs_heads = true,
                                        .keys = kGgufMoeKeys,
                                        .tensors = kGgufTensors,
                                        .own_tensors = kGgufMoeTensors,
                                        .complete = complete_gguf},
                                       {.name = "llama",
                                        .model_type = "llama",
+                                       .pairs_heads = true,
                                        .tensors = kGgufTensors,
                                        .complete = complete_gguf,
                                        .biases = kUsualGgufBiases}};

@@ -93,7 +93,7 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {"expert_count", "num_local_experts"},
     {"expert_used_count", "num_experts_per_tok"},
     {"interleave_moe_layer_step", "interleave_moe_layer_step"},
-    {.name = kGgufWindow, .key = "attention_chunk_size", .by_family = true},
+    {kGgufWindow, "attention_chunk_size", "", kGgufByFamily},
 };
 constexpr GgufTensorRule kGgufTensors[] = {
     {"rope_freqs", ""},

@@ -38,12 +38,8 @@ constexpr ModelType kModelTypes[] = {{.name = "mistral",
                                                    .sliding = SlidingRule::kWithWindow}}};
 constexpr const ModelType& kThird = kModelTypes[1];
 
-constexpr GgufTensorRule kGgufTensors[] = {
-    {"attn_q", "self_attn.q_proj", GgufChange::kPairedQueries},
-    {"attn_k", "self_attn.k_proj", GgufChange::kPairedKeys},
-};
-
-Status complete_gguf(const GgufModel& /*model*/, json::Value& config) {
+/// No layer slides.
+Status complete_full_gguf(const GgufModel& /*model*/, json::Value& config) {
   config["sliding_window"] = nullptr;
   return {};
 }
@@ -51,8 +47,8 @@ Status complete_gguf(const GgufModel& /*model*/, json::Value& config) {
 constexpr std::string_view kGgufBeta = "attention.temperature_scale";
 constexpr std::string_view kGgufLog = "rope.scaling.yarn_log_multiplier";
 constexpr GgufKeyRule kGgufKeys[] = {
-    {.name = kGgufBeta, .key = "rope_parameters", .by_family = true},
-    {.name = kGgufLog, .key = "rope_parameters", .by_family = true},
+    {kGgufBeta, "rope_parameters", "", kGgufByFamily},
+    {kGgufLog, "rope_parameters", "", kGgufByFamily},
 };
 
 Status complete_third_gguf(const GgufModel& model, json::Value& config) {
@@ -60,7 +56,7 @@ Status complete_third_gguf(const GgufModel& model, json::Value& config) {
   SUBBYTE_CHECK(add_growing_rope(model.keys(), config));
   config["rope_parameters"]["mscale"] = 1.0;
   config["rope_parameters"]["mscale_all_dim"] = log.value_or(0);
-  return complete_gguf(model, config);
+  return complete_full_gguf(model, config);
 }
 
 void add_third_gguf_keys(const GgufArchitecture& architecture, const ModelConfig& model,
@@ -70,21 +66,21 @@ void add_third_gguf_keys(const GgufArchitecture& architecture, const ModelConfig
 /// have queries that grow.
 constexpr GgufArchitecture kGguf[] = {{.name = "llama",
                                        .model_type = "mistral",
-                                       .tensors = kGgufTensors,
-                                       .complete = complete_gguf,
+                                       .pairs_heads = true,
+                                       .complete = complete_full_gguf,
                                        .is_written_only = true},
                                       {.name = "mistral3",
                                        .model_type = "ministral3",
                                        .with = kGgufBeta,
+                                       .pairs_heads = true,
                                        .keys = kGgufKeys,
-                                       .tensors = kGgufTensors,
                                        .complete = complete_third_gguf,
                                        .add_keys = add_third_gguf_keys,
                                        .yarn_log = 1},
                                       {.name = "mistral3",
                                        .model_type = "mistral",
-                                       .tensors = kGgufTensors,
-                                       .complete = complete_gguf}};
+                                       .pairs_heads = true,
+                                       .complete = complete_full_gguf}};
 
 constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("mistral", "sliding_window", kComputed, "", "absent: 4096; null: none"),

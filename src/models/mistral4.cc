@@ -35,8 +35,8 @@ constexpr std::string_view kGgufBeta = "attention.temperature_scale";
 constexpr std::string_view kGgufStep = "attention.temperature_length";
 constexpr auto kGgufKeys = [] {
   std::array<GgufKeyRule, std::size(kLatentGgufKeys) + 2> all;
-  all[0] = {.name = kGgufBeta, .key = "rope_parameters", .by_family = true};
-  all[1] = {.name = kGgufStep, .key = "rope_parameters", .by_family = true};
+  all[0] = {kGgufBeta, "rope_parameters", "", kGgufByFamily};
+  all[1] = {kGgufStep, "rope_parameters", "", kGgufByFamily};
   std::ranges::copy(kLatentGgufKeys, all.begin() + 2);
   return all;
 }();

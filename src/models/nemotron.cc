@@ -19,7 +19,7 @@ constexpr ModelType kModelTypes[] = {{.name = "nemotron",
 
 constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.layer_norm_epsilon", "norm_eps"},
-    {.name = "attention.layer_norm_rms_epsilon", .key = "rms_norm_eps", .by_family = true},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", "", kGgufByFamily},
 };
 constexpr GgufTensorRule kGgufTensors[] = {
     {"output_norm", "model.norm", GgufChange::kPlusOne},

@@ -53,8 +53,8 @@ constexpr ModelType kModelTypes[] = {{.name = "nemotron_h",
 constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.layer_norm_rms_epsilon", "layer_norm_epsilon"},
     {"attention.layer_norm_epsilon", "layer_norm_epsilon"},
-    {.name = "attention.head_count_kv", .key = "num_key_value_heads", .by_layer = true},
-    {.name = "feed_forward_length", .key = "intermediate_size", .by_layer = true},
+    {"attention.head_count_kv", "num_key_value_heads", "", kGgufByLayer},
+    {"feed_forward_length", "intermediate_size", "", kGgufByLayer},
     {"ssm.conv_kernel", "conv_kernel"},
     {"ssm.state_size", "ssm_state_size"},
     {"ssm.group_count", "n_groups"},
@@ -66,7 +66,7 @@ constexpr GgufKeyRule kGgufKeys[] = {
     {"expert_shared_count", "n_shared_experts"},
     {"expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"},
     {"expert_weights_norm", "norm_topk_prob", "false"},
-    {"expert_weights_scale", "routed_scaling_factor", "1.0", true},
+    {"expert_weights_scale", "routed_scaling_factor", "1.0", kGgufFloat},
 };
 constexpr GgufTensorRule kGgufTensors[] = {
     {"output_norm", "model.norm_f"},

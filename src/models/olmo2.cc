@@ -28,10 +28,7 @@ constexpr const ModelType& kThird = kModelTypes[1];
 
 constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.sliding_window", "sliding_window", "null"},
-    {.name = "attention.sliding_window_pattern",
-     .key = "layer_types",
-     .by_family = true,
-     .by_layer = true},
+    {"attention.sliding_window_pattern", "layer_types", "", kGgufByFamily | kGgufByLayer},
 };
 constexpr GgufTensorRule kGgufTensors[] = {
     {"post_attention_norm", "post_attention_layernorm"},

@@ -37,14 +37,8 @@ constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "how it is computed"),
 };
 
-constexpr GgufTensorRule kGgufTensors[] = {
-    {"attn_q", "self_attn.q_proj", GgufChange::kPairedQueries},
-    {"attn_k", "self_attn.k_proj", GgufChange::kPairedKeys},
-};
-constexpr GgufArchitecture kGguf[] = {{.name = "smollm3",
-                                       .model_type = "smollm3",
-                                       .tensors = kGgufTensors,
-                                       .biases = kUsualGgufBiases}};
+constexpr GgufArchitecture kGguf[] = {
+    {.name = "smollm3", .model_type = "smollm3", .pairs_heads = true, .biases = kUsualGgufBiases}};
 
 Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
   SUBBYTE_TRY(own.turning, read_turning_layers(config, model.num_layers));
