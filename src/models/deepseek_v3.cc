@@ -85,24 +85,17 @@ Status read_method(const json::Object& config, ExpertConfig& experts) {
 Status read(const json::Object& config, ModelConfig& model) {
   const bool is_v2 = model.model_type == kV2.name;
   LatentConfig latent = {.query_rank = 1536, .nope = 128, .value = 128};
-  SUBBYTE_CHECK(read_latent(config, model, latent));
   ExpertConfig& experts = latent.experts;
   if (is_v2) {
-    latent.pairs = RopePairs::kNeighbours;
     experts = {.count = 64, .inner = 1407, .shared_inner = 2, .routing = {.normalises = false}};
+    SUBBYTE_CHECK(read_latent(config, model, latent, "n_routed_experts num_experts"));
+    SUBBYTE_CHECK(read_method(config, experts));
+    latent.pairs = RopePairs::kNeighbours;
   } else {
     experts = {.count = 256, .per_token = 8, .inner = 2048, .shared_inner = 1};
-    experts.routing = {.scores = Routing::Scores::kSigmoid,
-                       .added = 1e-20f,
-                       .factor = 2.5f,
-                       .groups = 8,
-                       .top_groups = 4,
-                       .groups_by_two = true};
+    experts.routing = sigmoid_routing(2.5f, 8, 4);
+    SUBBYTE_CHECK(read_latent(config, model, latent));
   }
-  SUBBYTE_CHECK(read_routed_experts(
-      config, model, experts,
-      is_v2 ? "n_routed_experts num_experts" : "n_routed_experts num_local_experts"));
-  if (is_v2) SUBBYTE_CHECK(read_method(config, experts));
   SUBBYTE_TRY(experts.layers,
               read_layers_after(config, "first_k_dense_replace", is_v2 ? 0 : 3, model.num_layers));
   model.own = FamilyConfig(std::move(latent));

@@ -121,27 +121,23 @@ Status check_indexer(const json::Object& config, const ModelConfig& model,
 
 Status read(const json::Object& config, ModelConfig& model) {
   const bool is_glm = model.model_type == kGlm.name;
-  LatentConfig latent = is_glm ? LatentConfig{.query_rank = 2048, .nope = 192, .value = 256}
-                               : LatentConfig{.query_rank = 1536, .nope = 128, .value = 128};
+  LatentConfig latent = {.query_rank = 1536, .nope = 128, .value = 128};
+  latent.indexer = {.heads = 64, .pairs = RopePairs::kHalves};
+  if (is_glm) {
+    latent = {.query_rank = 2048, .nope = 192, .value = 256};
+    latent.indexer = {.heads = 32, .pairs = RopePairs::kNeighbours};
+  }
+  latent.experts = {.count = 256, .per_token = 8, .inner = 2048, .shared_inner = 1};
+  latent.experts.routing = is_glm ? sigmoid_routing(2.5f) : sigmoid_routing(2.5f, 8, 4);
   SUBBYTE_CHECK(read_latent(config, model, latent));
-  latent.indexer = {.heads = is_glm ? 32 : 64,
-                    .pairs = is_glm ? RopePairs::kNeighbours : RopePairs::kHalves};
   SUBBYTE_CHECK(read_keys(config, kKeys, &latent, model));
   SUBBYTE_CHECK(check_indexer(config, model, latent));
   if (is_glm) {
     SUBBYTE_TRY(latent.selects, read_selecting(config, model.num_layers));
   }
-  ExpertConfig& experts = latent.experts;
-  experts = {.count = 256, .per_token = 8, .inner = 2048, .shared_inner = 1};
-  experts.routing = {.scores = Routing::Scores::kSigmoid,
-                     .added = 1e-20f,
-                     .factor = 2.5f,
-                     .groups = is_glm ? 1 : 8,
-                     .top_groups = is_glm ? 1 : 4,
-                     .groups_by_two = true};
-  SUBBYTE_CHECK(read_routed_experts(config, model, experts));
   SUBBYTE_TRY(const auto dense, config.integer("first_k_dense_replace", 0, model.num_layers));
-  SUBBYTE_TRY(experts.layers, read_mlp_layer_types(config, dense.value_or(3), model.num_layers));
+  SUBBYTE_TRY(latent.experts.layers,
+              read_mlp_layer_types(config, dense.value_or(3), model.num_layers));
   model.own = FamilyConfig(std::move(latent));
   return {};
 }

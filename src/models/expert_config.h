@@ -29,6 +29,16 @@ struct ExpertConfig {
   bool operator==(const ExpertConfig&) const = default;
 };
 
+/// Scores are sigmoids, and a group is as good as its two best experts.
+constexpr Routing sigmoid_routing(float factor = 1, int32_t groups = 1, int32_t top_groups = 1) {
+  return {.scores = Routing::Scores::kSigmoid,
+          .added = 1e-20f,
+          .factor = factor,
+          .groups = groups,
+          .top_groups = top_groups,
+          .groups_by_two = true};
+}
+
 /// The keys of how many experts there are, how many a token goes to, and the size of one, each with
 /// blanks between its names; one without a key is as large as a dense block.
 struct ExpertKeys {
@@ -61,12 +71,13 @@ Result<std::vector<bool>> read_mlp_layer_types(const json::Object& config, int64
 /// json.range, config.experts for groups that do not divide the experts or have too few.
 Status read_routing(const json::Object& config, ExpertConfig& experts);
 
+inline constexpr std::string_view kRoutedExperts = "n_routed_experts num_local_experts";
+
 /// n_routed_experts, n_shared_experts, num_experts_per_tok, moe_intermediate_size and what
 /// read_routing() reads; `experts` has what absent keys mean, shared_inner as how many there are.
 /// Codes: those of read_experts() and read_routing().
 Status read_routed_experts(const json::Object& config, const ModelConfig& model,
-                           ExpertConfig& experts,
-                           std::string_view count = "n_routed_experts num_local_experts");
+                           ExpertConfig& experts, std::string_view count = kRoutedExperts);
 
 /// The keys that it reads, and what else configs with such experts say.
 inline constexpr ConfigKey kRoutedExpertKeys[] = {

@@ -10,9 +10,6 @@
 namespace subbyte {
 namespace {
 
-constexpr Routing kRouting = {
-    .scores = Routing::Scores::kSigmoid, .added = 1e-20f, .groups_by_two = true};
-
 constexpr ModelType kModelTypes[] = {{.name = "glm4_moe",
                                       .architecture = "Glm4MoeForCausalLM",
                                       .defaults = {.intermediate_size = 10944,
@@ -60,7 +57,7 @@ constexpr ConfigKey kKeys[] = {
 
 Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
   own.experts = {
-      .count = 128, .per_token = 8, .inner = 1408, .shared_inner = 1, .routing = kRouting};
+      .count = 128, .per_token = 8, .inner = 1408, .shared_inner = 1, .routing = sigmoid_routing()};
   SUBBYTE_CHECK(read_routed_experts(config, model, own.experts));
   SUBBYTE_TRY(own.experts.layers,
               read_layers_after(config, "first_k_dense_replace", 1, model.num_layers));

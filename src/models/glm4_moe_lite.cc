@@ -39,13 +39,10 @@ constexpr ConfigKey kKeys[] = {
 
 Status read(const json::Object& config, ModelConfig& model) {
   LatentConfig latent = {.query_rank = 768, .nope = 192, .value = 256};
+  latent.experts = {.count = 64, .per_token = 4, .inner = 1536, .shared_inner = 1};
+  latent.experts.routing = sigmoid_routing(1.8f);
   SUBBYTE_CHECK(read_latent(config, model, latent));
-  ExpertConfig& experts = latent.experts;
-  experts = {.count = 64, .per_token = 4, .inner = 1536, .shared_inner = 1};
-  experts.routing = {
-      .scores = Routing::Scores::kSigmoid, .added = 1e-20f, .factor = 1.8f, .groups_by_two = true};
-  SUBBYTE_CHECK(read_routed_experts(config, model, experts));
-  SUBBYTE_TRY(experts.layers, read_mlp_layer_types(config, 1, model.num_layers));
+  SUBBYTE_TRY(latent.experts.layers, read_mlp_layer_types(config, 1, model.num_layers));
   model.own = FamilyConfig(std::move(latent));
   return {};
 }

@@ -23,7 +23,8 @@ double mscale_of(double log) {
 
 }  // namespace
 
-Status read_latent(const json::Object& config, ModelConfig& model, LatentConfig& latent) {
+Status read_latent(const json::Object& config, ModelConfig& model, LatentConfig& latent,
+                   std::string_view count) {
   if (model.num_kv_heads != model.num_heads) {
     return config.error("config.heads", "num_key_value_heads",
                         fmt::format("num_attention_heads ({})", model.num_heads));
@@ -36,7 +37,7 @@ Status read_latent(const json::Object& config, ModelConfig& model, LatentConfig&
   latent.pairs = interleaves.value_or(true) ? RopePairs::kNeighbours : RopePairs::kHalves;
   latent.scale =
       static_cast<float>(factor / std::sqrt(static_cast<double>(latent.nope + model.rope.dim())));
-  return {};
+  return read_routed_experts(config, model, latent.experts, count);
 }
 
 void record_latent_step(const ModelConfig& config, StepRecorder& step) {

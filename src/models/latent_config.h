@@ -49,9 +49,11 @@ inline constexpr json::KeyRule kLatentRopeKeys[] = {
     SUBBYTE_ROPE_KEY("mscale_all_dim", kComputed, "", "of YaRN; of the scale of scores, too"),
 };
 
-/// Reads kLatentKeys; `latent` has what absent keys mean. The head_dim of the model is what turns
-/// of a head (ConfigDefaults), and its rope is read. Codes: config.heads, config.rope, json.*.
-Status read_latent(const json::Object& config, ModelConfig& model, LatentConfig& latent);
+/// Reads kLatentKeys, and the experts by read_routed_experts(); `latent` has what absent keys mean.
+/// The head_dim of the model is what turns of a head (ConfigDefaults), and its rope is read. Codes:
+/// config.heads, config.rope, json.*, those of read_routed_experts().
+Status read_latent(const json::Object& config, ModelConfig& model, LatentConfig& latent,
+                   std::string_view count = kRoutedExperts);
 
 /// The step of a family whose own config is a LatentConfig. Routers with sigmoids have a bias that
 /// only chooses.

@@ -85,13 +85,11 @@ constexpr json::KeyRule kRopeKeys[] = {
 
 Status read(const json::Object& config, ModelConfig& model) {
   LatentConfig latent = {.query_rank = 1024, .rank = 256, .nope = 64, .value = 128};
+  latent.experts = {.count = 128, .per_token = 4, .inner = 2048, .shared_inner = 1};
+  latent.experts.routing = {.added = 1e-20f, .groups_by_two = true};
   SUBBYTE_CHECK(read_latent(config, model, latent));
   SUBBYTE_TRY(latent.query_scale, read_query_scale(config, model));
-  ExpertConfig& experts = latent.experts;
-  experts = {.count = 128, .per_token = 4, .inner = 2048, .shared_inner = 1};
-  experts.routing = {.added = 1e-20f, .groups_by_two = true};
-  SUBBYTE_CHECK(read_routed_experts(config, model, experts));
-  SUBBYTE_TRY(experts.layers,
+  SUBBYTE_TRY(latent.experts.layers,
               read_layers_after(config, "first_k_dense_replace", 0, model.num_layers));
   model.own = FamilyConfig(std::move(latent));
   return {};

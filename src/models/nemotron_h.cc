@@ -207,9 +207,8 @@ Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
     experts.count = 8;
     experts.per_token = 2;
     experts.inner = 7688;
-    experts.routing = {.scores = Routing::Scores::kSigmoid, .added = 1e-20f, .groups_by_two = true};
-    SUBBYTE_CHECK(
-        read_experts(config, model, {.count = "n_routed_experts num_local_experts"}, experts));
+    experts.routing = sigmoid_routing();
+    SUBBYTE_CHECK(read_experts(config, model, {.count = kRoutedExperts}, experts));
     SUBBYTE_CHECK(read_routing(config, experts));
     for (std::size_t i = 0; i < own.pattern.size(); ++i) experts.layers[i] = own.pattern[i] == 'E';
   }
