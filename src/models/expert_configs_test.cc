@@ -8,11 +8,14 @@
 #include "models/model.h"
 #include "models/tensor_spec.h"
 #include "support/model_configs.h"
+#include "support/refused_values.h"
 
 namespace subbyte {
 namespace {
 
 using testing::changed;
+using testing::expect_refused;
+using testing::RefusedValue;
 
 constexpr auto kSigmoid = Routing::Scores::kSigmoid;
 
@@ -109,15 +112,8 @@ INSTANTIATE_TEST_SUITE_P(
                .has_choice_bias = true}),
     [](const auto& one) { return std::string(one.param.family); });
 
-struct Wrong {
-  const char* family;
-  const char* key;
-  const char* value;
-  const char* code;
-  const char* named = key;
-};
 constexpr const char* kOfToken = "num_experts_per_tok";
-constexpr Wrong kWrong[] = {
+constexpr RefusedValue kRefused[] = {
     {"qwen2_moe", "num_experts", "0", "json.range"},
     {"qwen2_moe", "num_experts", "3", "config.experts", kOfToken},
     {"qwen2_moe", "num_experts_per_tok", "61", "json.range"},
@@ -174,13 +170,7 @@ constexpr Wrong kWrong[] = {
 };
 
 TEST(ExpertValues, are_refused_by_the_name_of_the_key) {
-  for (const auto& [family, key, value, expected, named] : kWrong) {
-    const auto config =
-        changed(config_of(family).c_str(), std::string("{\"") + key + "\": " + value + "}");
-    ASSERT_FALSE(config.ok()) << family << " " << key;
-    EXPECT_EQ(config.error().code, expected) << family << " " << key;
-    EXPECT_NE(config.error().message.find(named), std::string::npos) << config.error().message;
-  }
+  expect_refused(kRefused, config_of);
 }
 
 TEST(ExpertValues, of_all_layers_may_be_a_list) {

@@ -6,13 +6,16 @@
 
 #include "models/model.h"
 #include "support/model_configs.h"
+#include "support/refused_values.h"
 
 namespace subbyte {
 namespace {
 
 using testing::changed;
 using testing::code;
+using testing::expect_refused;
 using testing::parse_text;
+using testing::RefusedValue;
 
 std::string config_of(const std::string& type) {
   return R"({"model_type": ")" + type +
@@ -239,13 +242,7 @@ TEST(LatentConfigs, kimi_is_one_by_other_names) {
 }
 
 TEST(LatentConfigs, wrong_values_are_refused_by_the_name_of_the_key) {
-  struct Wrong {
-    const char* type;
-    const char* key;
-    const char* value;
-    const char* code;
-  };
-  const Wrong all[] = {
+  constexpr RefusedValue kAll[] = {
       {"deepseek_v3", "kv_lora_rank", "0", "json.range"},
       {"deepseek_v3", "kv_lora_rank", "2097152", "json.range"},
       {"deepseek_v3", "q_lora_rank", "0", "json.range"},
@@ -287,13 +284,7 @@ TEST(LatentConfigs, wrong_values_are_refused_by_the_name_of_the_key) {
       {"glm4_moe_lite", "mlp_layer_types", R"(["dense"])", "config.layer_types"},
       {"glm4_moe_lite", "first_k_dense_replace", "2", "config.not_computed"},
   };
-  for (const auto& [type, key, value, expected] : all) {
-    const auto config =
-        changed(config_of(type).c_str(), std::string("{\"") + key + "\": " + value + "}");
-    ASSERT_FALSE(config.ok()) << type << " " << key << " " << value;
-    EXPECT_EQ(config.error().code, expected) << config.error().message;
-    EXPECT_NE(config.error().message.find(key), std::string::npos) << config.error().message;
-  }
+  expect_refused(kAll, config_of);
 }
 
 }  // namespace
