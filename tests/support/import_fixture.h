@@ -69,6 +69,13 @@ class ImportFixture : public ::testing::Test {
     open(tensors);
     return source_ ? code() : "not opened";
   }
+  /// The same with one of them in the place of that of its name.
+  std::string code_of(std::vector<TestTensor> tensors, const TestTensor& other) {
+    for (TestTensor& one : tensors) {
+      if (one.name == other.name) one = other;
+    }
+    return code_of(tensors);
+  }
   std::string message() {
     const auto matrices = import_experts(context(), "m");
     return matrices.ok() ? "" : matrices.error().message;
@@ -83,6 +90,17 @@ class ImportFixture : public ::testing::Test {
     ASSERT_TRUE(matrix.ok()) << matrix.error().message;
     matrix_ = std::move(matrix).value();
     expect_equal(matrix_.view, rows, cols, weight);
+  }
+
+  /// The same of tensors of which the first has the codes: these are used where the file has them,
+  /// and wherever the data lie, the weights are the same.
+  void expect_in_place(const std::vector<TestTensor>& tensors, int64_t rows, int64_t cols,
+                       const std::function<double(int64_t n, int64_t k)>& weight) {
+    open(tensors);
+    expect_weights(rows, cols, weight);
+    EXPECT_EQ(matrix_.view.codes.data(), source_->find(tensors[0].name)->bytes.data());
+    open_misaligned(tensors, 1);
+    expect_weights(rows, cols, weight);
   }
 
   static void expect_equal(const MatrixView& view, int64_t rows, int64_t cols,

@@ -145,13 +145,7 @@ TEST_F(Awq, refuses_wrong_shapes_and_types) {
   awq().sizes.group_sizes = {32};
   ASSERT_EQ(code_of(good.tensors()), "");
   Random random(1);
-  const auto with = [&](TestTensor tensor) {
-    std::vector<TestTensor> tensors = good.tensors();
-    for (TestTensor& one : tensors) {
-      if (one.name == tensor.name) one = tensor;
-    }
-    return code_of(tensors);
-  };
+  const auto with = [&](const TestTensor& tensor) { return code_of(good.tensors(), tensor); };
   const auto ints = [&](std::string name, DType dtype, Shape shape) {
     return random_bits(std::move(name), dtype, std::move(shape), random);
   };

@@ -313,13 +313,7 @@ TEST_F(PackQuantized, refuses_wrong_shapes_types_and_values) {
   const Layer good = random_layer({4, 16, 64, 32, false, true});
   use(good.c);
   Random random(7);
-  const auto with = [&](TestTensor tensor) {
-    std::vector<TestTensor> tensors = good.tensors();
-    for (TestTensor& one : tensors) {
-      if (one.name == tensor.name) one = tensor;
-    }
-    return code_of(tensors);
-  };
+  const auto with = [&](const TestTensor& tensor) { return code_of(good.tensors(), tensor); };
   const auto ints = [&](std::string name, DType dtype, Shape shape) {
     return with(random_bits(std::move(name), dtype, std::move(shape), random));
   };

@@ -235,13 +235,7 @@ TEST_F(Nvfp4, refuses_wrong_shapes_types_and_nan) {
     use(compressed);
     const Layer good = random_layer(compressed, 8, 64, 3);
     Random random(1);
-    const auto with = [&](TestTensor tensor) {
-      std::vector<TestTensor> tensors = good.tensors();
-      for (TestTensor& one : tensors) {
-        if (one.name == tensor.name) one = tensor;
-      }
-      return code_of(tensors);
-    };
+    const auto with = [&](const TestTensor& tensor) { return code_of(good.tensors(), tensor); };
     const auto bits = [&](const TestTensor& like, DType dtype, Shape shape) {
       return with(random_bits(like.name, dtype, std::move(shape), random));
     };
