@@ -4,23 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
 
 #include "app/process.h"
-#include "support/paths.h"
 
 namespace subbyte {
 namespace {
 
 using Json = nlohmann::json;
 using Names = std::vector<std::string>;
-
-std::string golden(const std::string& name) {
-  return (std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens" / name).string();
-}
 
 /// `subbyte bench MODEL ...` of a tiny model on the CPU.
 ProcessResult run_bench(std::vector<std::string> arguments) {

@@ -22,10 +22,6 @@ using Json = nlohmann::json;
 const fs::path kData = SUBBYTE_TEST_DATA;
 const std::string kModel = (kData / "../../demo/model").string();
 
-std::string golden(const std::string& name) {
-  return (kData / "goldens" / name).string();
-}
-
 /// A directory that has a tokenizer and nothing else that tokenize looks at.
 fs::path make_tokenizer_model(const TempDir& folder) {
   fs::copy(kData / "tokenizers" / "qwen.tokenizer.json", folder.path() / "tokenizer.json");

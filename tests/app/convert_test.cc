@@ -22,10 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-std::string golden(const std::string& name) {
-  return (fs::path(SUBBYTE_TEST_DATA) / "goldens" / name).string();
-}
-
 TEST(Convert, there_and_back_and_diff_says_that_nothing_changed) {
   const TempDir folder;
   const std::string there = (folder / "there").string();

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <sstream>
 
 #include "app/process.h"
 #include "support/paths.h"
@@ -57,21 +56,6 @@ TEST(Usage, help_man_page_and_completion_name_every_option) {
   EXPECT_NE(run_program({"--version"}).out.find("\ncommit "), std::string::npos);
 }
 
-/// "MODEL", "DST" under "Arguments:" of a command's help.
-std::vector<std::string> arguments_in(const std::string& help) {
-  std::vector<std::string> names;
-  std::istringstream lines(help);
-  bool inside = false;
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with(' ')) {
-      inside = line == "Arguments:";
-    } else if (inside && line.size() > 2 && line[2] != ' ') {
-      names.push_back(line.substr(2, line.find(' ', 2) - 2));
-    }
-  }
-  return names;
-}
-
 TEST(Usage, a_thing_has_one_name_in_all_commands) {
   using Names = std::vector<std::string>;
   const std::map<std::string, Names> expected = {
@@ -83,7 +67,7 @@ TEST(Usage, a_thing_has_one_name_in_all_commands) {
   };
   for (const auto& [command, names] : expected) {
     const std::string help = run_program({command, "--help"}).out;
-    EXPECT_EQ(arguments_in(help), names) << command;
+    EXPECT_EQ(names_under("Arguments:", help), names) << command;
     const bool has_context = help.find("-c,") != std::string::npos;
     EXPECT_EQ(has_context, help.find("-c, --ctx-size") != std::string::npos) << command;
     for (const char* other : {"bfloat16", "float16", "fp16", "gpt_oss", "GPT-OSS"}) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <sstream>
 
 #include "app/process.h"
 #include "support/paths.h"
@@ -40,23 +39,8 @@ void expect_one_error(const ProcessResult& result) {
   expect_printable(result.err);
 }
 
-/// As `subbyte help` lists them.
-std::vector<std::string> commands() {
-  std::istringstream lines(run_program({"help"}).out);
-  std::vector<std::string> names;
-  bool inside = false;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.empty()) inside = false;
-    if (inside && line.size() > 2 && line[2] != ' ') {
-      names.push_back(line.substr(2, line.find(' ', 2) - 2));
-    }
-    if (line == "Commands:") inside = true;
-  }
-  return names;
-}
-
 TEST(HostileText, in_arguments_and_options_of_every_command_is_one_printable_line) {
-  const std::vector<std::string> names = commands();
+  const std::vector<std::string> names = names_under("Commands:", run_program({"help"}).out);
   EXPECT_GE(names.size(), 18u);
   for (const std::string& name : names) {
     SCOPED_TRACE(name);

@@ -23,10 +23,6 @@ using Json = nlohmann::json;
 
 const fs::path kData = SUBBYTE_TEST_DATA;
 
-std::string golden(const std::string& name) {
-  return (kData / "goldens" / name).string();
-}
-
 /// A golden with a tokenizer, as `run` wants one.
 std::string golden_with_tokenizer(const TempDir& folder, const std::string& name) {
   fs::copy(golden(name), folder / "model");

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <map>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -91,14 +90,8 @@ std::vector<std::string> commands() {
 
 /// As the help lists them.
 TEST(Interrupt, is_tried_in_every_command) {
-  std::istringstream help(run_program({"--help"}, {.environment = {{"COLUMNS", "200"}}}).out);
-  std::vector<std::string> listed;
-  std::string line;
-  while (std::getline(help, line) && line != "Commands:") {
-  }
-  while (std::getline(help, line) && line.starts_with("  ")) {
-    if (line[2] != ' ') listed.push_back(line.substr(2, line.find(' ', 2) - 2));
-  }
+  const auto help = run_program({"--help"}, {.environment = {{"COLUMNS", "200"}}});
+  std::vector<std::string> listed = names_under("Commands:", help.out);
   std::ranges::sort(listed);
   EXPECT_EQ(listed, commands());
 }

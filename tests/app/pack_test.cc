@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "app/process.h"
-#include "support/paths.h"
 #include "support/temp_dir.h"
 
 namespace subbyte {
@@ -14,10 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-
-std::string golden(const std::string& name) {
-  return (fs::path(SUBBYTE_TEST_DATA) / "goldens" / name).string();
-}
 
 TEST(Pack, there_and_back_and_diff_says_that_nothing_changed) {
   const TempDir folder;

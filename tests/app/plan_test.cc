@@ -2,11 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "app/process.h"
-#include "support/paths.h"
 #include "support/temp_dir.h"
 
 namespace subbyte {
@@ -14,8 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-const std::string kModel =
-    (std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens" / "qwen3-awq").string();
+const std::string kModel = golden("qwen3-awq");
 
 TEST(Plan, has_a_row_for_each_number_of_gpus) {
   const ProcessResult result =

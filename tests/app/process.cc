@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 
 #include "support/paths.h"
 #include "support/temp_dir.h"
@@ -72,6 +73,24 @@ ProcessResult run_program(const std::vector<std::string>& arguments,
   result.err = read_all(folder.path() / "err");
   result.max_resident_bytes = int64_t{usage.ru_maxrss} * 1024;
   return result;
+}
+
+std::vector<std::string> names_under(std::string_view heading, const std::string& page) {
+  std::vector<std::string> names;
+  std::istringstream lines(page);
+  bool inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(' ')) {
+      inside = line == heading;
+    } else if (inside && line.size() > 2 && line[2] != ' ') {
+      names.push_back(line.substr(2, line.find(' ', 2) - 2));
+    }
+  }
+  return names;
+}
+
+std::string golden(std::string_view name) {
+  return (std::filesystem::path(kTestData) / "goldens" / name).string();
 }
 
 }  // namespace subbyte

@@ -1,10 +1,11 @@
 #pragma once
-// Runs the program as a child.
+// Runs the program as a child, and reads what it printed.
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace subbyte {
@@ -31,5 +32,11 @@ struct ProcessOptions {
 /// Runs `subbyte ARGUMENTS...`.
 ProcessResult run_program(const std::vector<std::string>& arguments,
                           const ProcessOptions& options = {});
+
+/// The names under a heading of a page of help, as "Commands:".
+std::vector<std::string> names_under(std::string_view heading, const std::string& page);
+
+/// The folder of a golden model.
+std::string golden(std::string_view name);
 
 }  // namespace subbyte

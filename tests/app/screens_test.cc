@@ -60,25 +60,11 @@ void expect_to_fit(const std::string& text, std::size_t columns, const std::stri
   }
 }
 
-std::vector<std::string> commands() {
-  std::istringstream lines(run_program({"help"}).out);
-  std::vector<std::string> names;
-  bool inside = false;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.empty()) inside = false;
-    if (inside && line.size() > 2 && line[2] != ' ') {
-      names.push_back(line.substr(2, line.find(' ', 2) - 2));
-    }
-    if (line == "Commands:") inside = true;
-  }
-  return names;
-}
-
 class Screens : public testing::TestWithParam<int> {};
 
 TEST_P(Screens, of_help_and_mistakes_fit) {
   const int columns = GetParam();
-  const auto names = commands();
+  const auto names = names_under("Commands:", run_program({"help"}).out);
   ASSERT_GE(names.size(), 18u);
   for (const std::string& name : names) {
     expect_to_fit(screen({name, "--help"}, columns), columns, name);
