@@ -35,6 +35,7 @@ constexpr const ModelType& kMoe = kModelTypes[1];
 
 struct Own {
   bool has_head_bias = false;
+  int64_t shared_experts = 0;  // all of the size of one
   ExpertConfig experts;
 
   bool operator==(const Own&) const = default;
@@ -54,7 +55,7 @@ constexpr ConfigKey kKeys[] = {
     SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_k", kComputed, "", "experts of a token; absent: 6"),
     SUBBYTE_CONFIG_KEY("ernie4_5_moe", "num_experts_per_tok", kComputed, "", "moe_k"),
     SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_intermediate_size", kComputed, "", "absent: 1536"),
-    SUBBYTE_CONFIG_NUMBER(Own, "ernie4_5_moe", "moe_num_shared_experts", experts.shared_inner, 2, 0,
+    SUBBYTE_CONFIG_NUMBER(Own, "ernie4_5_moe", "moe_num_shared_experts", shared_experts, 2, 0,
                           kMaxExperts, "each of the same size"),
     SUBBYTE_CONFIG_KEY("ernie4_5_moe", "moe_layer_start_index", kComputed, "",
                        "the first layer that may have experts; absent: 1"),
@@ -123,7 +124,6 @@ Status read_mixture(const json::Object& config, const ModelConfig& model, Expert
       config, model,
       {.count = "moe_num_experts num_experts", .per_token = "moe_k num_experts_per_tok"}, experts));
   SUBBYTE_TRY(experts.layers, read_mixed_layers(config, model.num_layers));
-  experts.shared_inner *= experts.inner;
   return {};
 }
 
@@ -132,6 +132,7 @@ Status read_rest(const json::Object& config, ModelConfig& model, Own& own) {
   if (model.model_type == kMoe.name) {
     SUBBYTE_CHECK(read_mixture(config, model, own.experts));
     own.has_head_bias = model.attention_bias;
+    own.experts.shared_inner = own.shared_experts * own.experts.inner;
   }
   if (!own.has_head_bias || !model.tie_word_embeddings) return {};
   return config.error("config.not_computed", "use_bias",

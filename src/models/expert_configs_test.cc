@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "models/config_keys.h"
 #include "models/model.h"
 #include "models/tensor_spec.h"
 #include "support/model_configs.h"
@@ -182,6 +183,13 @@ TEST(ExpertValues, of_all_layers_may_be_a_list) {
   EXPECT_TRUE(*listed == *one);
   EXPECT_EQ(testing::code(hunyuan.c_str(), R"({"num_experts": 8, "num_local_experts": 4})"),
             "config.contradiction");
+}
+
+/// What files of GGUF say where config.json does not.
+TEST(ExpertValues, say_how_many_are_shared_and_not_how_large_they_are) {
+  const auto config = changed(config_of("ernie4_5_moe").c_str(), "{}");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(said_of(*config, "moe_num_shared_experts"), json::Value(2));
 }
 
 TEST(ExpertValues, say_which_layers_of_ernie_have_experts) {
