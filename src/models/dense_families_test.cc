@@ -170,6 +170,18 @@ TEST(DenseFamilies, refuse_values_by_the_name_of_the_key) {
   expect_refused(kAll, config_of);
 }
 
+TEST(DenseFamilies, without_biases_read_no_key_of_them) {
+  for (const char* const family : {"mistral", "phi3", "exaone4", "qwen2", "ernie4_5"}) {
+    const auto plain = changed(config_of(family).c_str(), "{}");
+    for (const char* const any : {"true", "17"}) {
+      const auto config =
+          changed(config_of(family).c_str(), std::string(R"({"attention_bias": )") + any + "}");
+      ASSERT_TRUE(config.ok()) << config.error().message;
+      EXPECT_TRUE(*config == *plain) << family;
+    }
+  }
+}
+
 /// A model that sees says which of several it has inside.
 TEST(DenseFamilies, are_found_in_one_wrapper) {
   for (const char* const inside : {"mistral", "ministral3", "mistral3"}) {
