@@ -267,6 +267,19 @@ TEST_F(KvPools, a_window_alone_needs_few_pages) {
   }
 }
 
+TEST_F(KvPools, what_a_second_step_would_need_of_a_window_is_not_touched_by_one) {
+  const int64_t units = cache_units(kWindow, {100000, 1, 512});
+  KvPool pool = make(units, {kWindow});
+  Sequence sequence(pool, 100000);
+  int32_t last = 0;
+  for (int64_t length = 0; length < 50000; length += 500) {
+    ASSERT_EQ(append(sequence, 500), "") << length;
+    for (const int32_t page : sequence.pages(0)) last = std::max(last, page);
+    sequence.settle(sequence.length());
+  }
+  EXPECT_LT(last, units - kv_pages(512));
+}
+
 TEST_F(KvPools, a_state_is_written_once_and_read_by_the_next_step) {
   KvPool pool = make(3, {kState});
   Sequence sequence(pool, 1000);
