@@ -115,6 +115,15 @@ class Planner {
   }
 
  private:
+  /// A pattern that names nothing keeps nothing, and is a mistake.
+  Status check_effect(const ModulePattern& pattern) const {
+    const auto is_named = [&](const FoundModule& module) { return pattern.matches(module.name); };
+    if (std::ranges::any_of(plan_.modules, is_named)) return {};
+    return Error{"quantize.pattern",
+                 fmt::format("pattern {}: no matrix of the model is called so (--keep)",
+                             quote(pattern.text()))};
+  }
+
   Status find() {
     std::vector<ModulePattern> keep;
     for (const std::string& text : target_.keep) {
@@ -122,6 +131,7 @@ class Planner {
       keep.push_back(std::move(pattern));
     }
     plan_.modules = find_modules(context_);
+    for (const ModulePattern& pattern : keep) SUBBYTE_CHECK(check_effect(pattern));
     std::set<std::string_view> chosen;
     for (const FoundModule& module : plan_.modules) {
       if (!module.is_read) continue;

@@ -324,6 +324,19 @@ TEST(Pack, what_is_kept_stays_as_it_is) {
   EXPECT_NE(packed->find("model.layers.0.mlp.experts.1.down_proj.qweight"), nullptr);
 }
 
+TEST(Pack, what_is_kept_must_be_there) {
+  const TempDir folder;
+  write_model(model_of({"awq", u4(32), "marlin", ""}), folder, "model");
+  PackOptions options = to("marlin");
+  options.keep = {"re:.*down_proj", "nothere"};
+  ThreadPool pool(1);
+  const auto report = pack_model(folder / "model", folder / "packed", options, pool);
+  ASSERT_FALSE(report.ok());
+  EXPECT_EQ(report.error().code, "quantize.pattern");
+  EXPECT_NE(report.error().message.find("nothere"), std::string::npos) << report.error().message;
+  EXPECT_FALSE(fs::exists(folder / "packed"));
+}
+
 TEST(Pack, experts_of_nvfp4_share_the_power_of_two_that_marlin_takes_out) {
   const TempDir folder;
   QuantizedModel model = model_of({"nvfp4_pack_quantized", kNvfp4, "marlin-fp4", "", 0.125});
