@@ -214,59 +214,21 @@ class PairAccumulators {
     return factor * (i % 2 == 0 ? of_inputs.x : of_inputs.y);
   }
 
-  /// What a zero point that all codes have adds to products for each input, of rows g or g + 8.
-  static __device__ constexpr float constant_zero(bool is_odd) {
-    if constexpr (Decoder::kHasZeros) {
-      constexpr int kZero = SuperblockOf<Decoder, kGroups>::kZero;
-      return -Decoder::kRawFactor *
-             (Decoder::kRawOffset + static_cast<float>((is_odd ? Decoder::kRawOdd : 1) * kZero));
-    } else {
-      return 0;
-    }
-  }
-
-  /// The same as end_group() of a group with scales of two levels.
+  /// Adds to the products of a group what its zero points contribute, and all that, scaled, to the
+  /// accumulators.
   template <bool kScaled>
-  __device__ void end_group_of_superblock(const float (&group)[kTokens8][4], float2 scale,
-                                          float2 offset, uint32_t x_sums, float2 of_inputs) {
-    constexpr bool kHasOffsets = SuperblockOf<Decoder, kGroups>::kHasOffsets;
+  __device__ void end_group(const float (&group)[kTokens8][4], float2 scale, float2 zeros,
+                            uint32_t x_sums, float2 of_inputs) {
+    constexpr bool kScaledZeros = kScaled && HasSuperblocks<Decoder>;
 #pragma unroll
     for (int n = 0; n < kTokens8; ++n) {
       uint32_t inputs[2] = {};
       if constexpr (Decoder::kHasZeros) ld_shared<2>(inputs, x_sums + n * 8 * 4);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float zero = constant_zero(i >= 2);
-        const float x_sum = __uint_as_float(inputs[i % 2]);
-        const float sum = zero == 0 ? group[n][i] : fmaf(zero, x_sum, group[n][i]);
-        float& to = accumulators_[n][i];
-        to = fmaf(scaled<kScaled>(scale, of_inputs, i), sum, to);
-        if constexpr (kHasOffsets) to = fmaf(scaled<kScaled>(offset, of_inputs, i), x_sum, to);
-      }
-    }
-  }
-
-  /// Adds to the products of a group what its zero points contribute, and all that, scaled, to the
-  /// accumulators.
-  template <bool kScaled>
-  __device__ void end_group(const float (&group)[kTokens8][4], float2 scale, float2 zeros,
-                            uint32_t x_sums, float2 of_inputs) {
-    if constexpr (HasSuperblocks<Decoder>) {
-      end_group_of_superblock<kScaled>(group, scale, zeros, x_sums, of_inputs);
-    } else {
-#pragma unroll
-      for (int n = 0; n < kTokens8; ++n) {
-        uint32_t inputs[2] = {};
-        if constexpr (Decoder::kHasZeros) ld_shared<2>(inputs, x_sums + n * 8 * 4);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          float sum = group[n][i];
-          if constexpr (Decoder::kHasZeros) {
-            sum = fmaf(i < 2 ? zeros.x : zeros.y, __uint_as_float(inputs[i % 2]), sum);
-          }
-          accumulators_[n][i] =
-              fmaf(scaled<kScaled>(scale, of_inputs, i), sum, accumulators_[n][i]);
-        }
+        add_group<Decoder, kGroups>(
+            accumulators_[n][i], group[n][i], i >= 2, scaled<kScaled>(scale, of_inputs, i),
+            scaled<kScaledZeros>(zeros, of_inputs, i), __uint_as_float(inputs[i % 2]));
       }
     }
   }

@@ -291,4 +291,21 @@ class PairReader {
   const int lane_;
 };
 
+/// Adds the products of a group of raw codes to `sum`, scaled, and what its zero point or offset
+/// contributes: `scale` and `zero` are those of PairReader's Scales. kAddsOffsets: false where
+/// offsets are added otherwise.
+template <class Decoder, int kGroups, bool kAddsOffsets = true>
+__device__ __forceinline__ void add_group(float& sum, float products, bool is_odd, float scale,
+                                          float zero, float x_sum) {
+  if constexpr (HasSuperblocks<Decoder>) {
+    using Of = SuperblockOf<Decoder, kGroups>;
+    if (Of::raw_zero(is_odd) != 0) products = fmaf(Of::raw_zero(is_odd), x_sum, products);
+    sum = fmaf(scale, products, sum);
+    if constexpr (Of::kHasOffsets && kAddsOffsets) sum = fmaf(zero, x_sum, sum);
+  } else {
+    if constexpr (Decoder::kHasZeros) products = fmaf(zero, x_sum, products);
+    sum = fmaf(scale, products, sum);
+  }
+}
+
 }  // namespace subbyte::cuda

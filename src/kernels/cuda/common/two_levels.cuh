@@ -44,6 +44,16 @@ struct SuperblockOf {
   static constexpr bool kHasOffsets = kForm.has_offsets;
   /// Zero point of all codes: those of signed integers have one.
   static constexpr int kZero = !Decoder::kHasZeros || kHasOffsets ? 0 : 1 << (Decoder::kBits - 1);
+
+  /// What that adds to products of raw codes for each input, of rows g or g + 8.
+  static __device__ constexpr float raw_zero(bool is_odd) {
+    if constexpr (Decoder::kHasZeros) {
+      return -Decoder::kRawFactor *
+             (Decoder::kRawOffset + static_cast<float>((is_odd ? Decoder::kRawOdd : 1) * kZero));
+    } else {
+      return 0;
+    }
+  }
 };
 
 /// The numbers of a lane's two rows.

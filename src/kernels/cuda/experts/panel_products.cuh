@@ -135,23 +135,10 @@ class PanelProducts {
     }
   }
 
-  /// What a zero point that all codes have adds to products for each input, of rows g or g + 8.
-  static __device__ constexpr float constant_zero(bool is_odd) {
-    if constexpr (Decoder::kHasZeros) {
-      return -Decoder::kRawFactor *
-             (Decoder::kRawOffset +
-              static_cast<float>((is_odd ? Decoder::kRawOdd : 1) * OfSuperblock::kZero));
-    } else {
-      return 0;
-    }
-  }
-
   /// As PairAccumulators has it. `x_sums`: those of this lane's tokens.
   template <int kTokens>
   __device__ __forceinline__ void end_group(const float (&group)[kTokens / 2], float2 scale,
                                             float2 zeros, uint32_t x_sums) {
-    constexpr bool kAddsOffsets =
-        HasSuperblocks<Decoder> && OfSuperblock::kHasOffsets && !kHasOffsetProducts;
 #pragma unroll
     for (int n = 0; n < kTokens / 8; ++n) {
       float x_sum[2] = {};
@@ -161,15 +148,9 @@ class PanelProducts {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const bool is_odd = i >= 2;
-        float sum = group[4 * n + i];
-        if constexpr (HasSuperblocks<Decoder>) {
-          if (constant_zero(is_odd) != 0) sum = fmaf(constant_zero(is_odd), x_sum[i % 2], sum);
-        } else if constexpr (Decoder::kHasZeros) {
-          sum = fmaf(is_odd ? zeros.y : zeros.x, x_sum[i % 2], sum);
-        }
-        float& to = sums[4 * n + i];
-        to = fmaf(is_odd ? scale.y : scale.x, sum, to);
-        if constexpr (kAddsOffsets) to = fmaf(is_odd ? zeros.y : zeros.x, x_sum[i % 2], to);
+        add_group<Decoder, kGroups, !kHasOffsetProducts>(sums[4 * n + i], group[4 * n + i], is_odd,
+                                                         is_odd ? scale.y : scale.x,
+                                                         is_odd ? zeros.y : zeros.x, x_sum[i % 2]);
       }
     }
   }
