@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <string>
 
+#include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/kernel_set.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/linear_call.h"
@@ -137,22 +138,10 @@ Result<LinearCall> with_prepared_inputs(const LinearCall& call, Number number, v
 
 Status launch_plan(const char* what, const void* kernel, const Plan& plan, void** arguments,
                    bool dependent, Stream stream) {
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(plan.ctas));
-  config.blockDim = dim3(static_cast<unsigned>(plan.threads));
-  config.dynamicSmemBytes = static_cast<std::size_t>(plan.shared_bytes);
-  config.stream = stream;
-  std::array<cudaLaunchAttribute, 2> attributes = {};
-  config.attrs = attributes.data();
-  if (plan.cluster > 1) {
-    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-    attributes[config.numAttrs++].val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
-  }
-  if (dependent) {
-    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  const cudaError_t error = cudaLaunchKernelExC(&config, kernel, arguments);
+  const LaunchConfig config({dim3(static_cast<unsigned>(plan.ctas)), plan.threads,
+                             plan.shared_bytes, plan.cluster, dependent},
+                            stream);
+  const cudaError_t error = cudaLaunchKernelExC(config.get(), kernel, arguments);
   if (error != cudaSuccess) return failure(what, error);
   return {};
 }

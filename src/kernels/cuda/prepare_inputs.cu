@@ -5,7 +5,7 @@
 #include <string>
 
 #include "formats/rotation.h"
-#include "kernels/cuda/common/ptx.cuh"
+#include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/common/rotate.cuh"
 #include "kernels/cuda/planning.h"
 #include "kernels/gpu/dialect.h"
@@ -92,17 +92,10 @@ Status prepare_inputs(const PrepareInputsCall& call, CUstream_st* stream) {
   a.factor = f.source.rotation == 0 ? 1 : static_cast<float>(rotation_factor(f.source.rotation));
   a.is_fours = gpu::code_order(f) == CodeOrder::kFours;
   a.is_aligned = reinterpret_cast<uintptr_t>(call.x) % 16 == 0 && call.x_stride % kOfLane == 0;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(divide_up(a.warps, kWarps)));
-  config.blockDim = dim3(kWarps * kLanes);
-  config.stream = stream;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = call.dependent_launch ? 1 : 0;
+  const dim3 ctas(static_cast<unsigned>(divide_up(a.warps, kWarps)));
+  const LaunchConfig config({ctas, kWarps * kLanes, 0, 1, call.dependent_launch}, stream);
   const auto kernel = call.number == gpu::Number::kF16 ? prepare<F16> : prepare<BF16>;
-  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, a);
+  const cudaError_t error = cudaLaunchKernelEx(config.get(), kernel, a);
   if (error == cudaSuccess) return {};
   return Error{"cuda.launch", std::string("linear: inputs: ") + cudaGetErrorString(error)};
 }

@@ -1,6 +1,6 @@
 #include "kernels/cuda/read.h"
 
-#include <cuda_runtime.h>
+#include "kernels/cuda/common/launch.cuh"
 
 namespace subbyte::cuda {
 namespace {
@@ -35,17 +35,9 @@ __global__ void __launch_bounds__(kThreads)
 void run_read(const std::byte* data, int64_t bytes, unsigned* sink, bool dependent_launch,
               Stream stream) {
   const int64_t pieces = bytes / 16;
-  cudaLaunchConfig_t config = {};
-  config.gridDim =
-      dim3(static_cast<unsigned>((pieces + kThreads * kLoads - 1) / (kThreads * kLoads)));
-  config.blockDim = dim3(kThreads);
-  config.stream = stream;
-  cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = dependent_launch ? 1 : 0;
-  cudaLaunchKernelEx(&config, read_kernel, reinterpret_cast<const uint4*>(data), pieces, sink);
+  const dim3 ctas(static_cast<unsigned>((pieces + kThreads * kLoads - 1) / (kThreads * kLoads)));
+  launch(read_kernel, {ctas, kThreads, 0, 1, dependent_launch}, stream,
+         reinterpret_cast<const uint4*>(data), pieces, sink);
 }
 
 }  // namespace subbyte::cuda

@@ -361,12 +361,9 @@ __global__ void __launch_bounds__(kWarps* kLanes, kWarpsOfMultiprocessor / kWarp
 
 template <class Number, int kWarps, int kDim>
 void launch_batch(const RotateCall& r, const AttentionCall& a, int64_t num_tasks, Stream stream) {
-  static SharedMemoryLimit limit;
-  auto* const kernel = attend_batch<Number, kWarps, kDim>;
-  const int bytes = static_cast<int>(sizeof(BatchShared<kWarps, kDim>));
-  if (!limit.allow(kernel, bytes)) return;
+  constexpr int kBytes = static_cast<int>(sizeof(BatchShared<kWarps, kDim>));
   const dim3 grid(static_cast<unsigned>(num_tasks), static_cast<unsigned>(a.kv_heads));
-  launch(kernel, {grid, kWarps * kLanes, bytes}, stream, r, a);
+  launch_large<attend_batch<Number, kWarps, kDim>>({grid, kWarps * kLanes, kBytes}, stream, r, a);
 }
 
 /// So many warps that all CTAs run at once, or four.

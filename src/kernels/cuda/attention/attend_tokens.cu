@@ -24,10 +24,8 @@ __global__ void __launch_bounds__(kStepThreads)
 
 template <class Number>
 void launch_tokens(const StepProgram& p, const StepAttention& a, int ctas, Stream stream) {
-  static SharedMemoryLimit limit;
-  auto* const kernel = attend_tokens<Number>;
-  if (!limit.allow(kernel, p.shared.bytes)) return;
-  launch(kernel, {dim3(static_cast<unsigned>(ctas)), kStepThreads, p.shared.bytes}, stream, p, a);
+  const Grid grid = {dim3(static_cast<unsigned>(ctas)), kStepThreads, p.shared.bytes};
+  launch_large<attend_tokens<Number>>(grid, stream, p, a);
 }
 
 }  // namespace

@@ -169,15 +169,13 @@ __global__ void __launch_bounds__(kAttentionThreads)
 
 template <class Cache, bool kIsSplit, int kMaxDim, int kMaxValue, bool kIsExact>
 void launch_tasks(const AttentionCall& call, int64_t num_tasks, Stream stream) {
-  static SharedMemoryLimit limit;
-  auto* const kernel = attention<Cache, kIsSplit, kMaxDim, kMaxValue, kIsExact>;
   const int values = call.value_dim() / call.value_parts();
   const int bytes =
       attention_shared_bytes<Cache, kIsSplit, kMaxDim, kMaxValue>(call.head_dim, values);
-  if (!limit.allow(kernel, bytes)) return;
   const dim3 grid(static_cast<unsigned>(num_tasks), static_cast<unsigned>(call.kv_heads),
                   static_cast<unsigned>(call.value_parts()));
-  launch(kernel, {grid, kAttentionThreads, bytes}, stream, call);
+  launch_large<attention<Cache, kIsSplit, kMaxDim, kMaxValue, kIsExact>>(
+      {grid, kAttentionThreads, bytes}, stream, call);
 }
 
 }  // namespace subbyte::cuda

@@ -26,14 +26,9 @@ Status describe(Maps& maps, const AttentionCall& call, int64_t num_tokens) {
 
 template <class Number, class S>
 bool launch_shape(const AttentionCall& call, int64_t num_tokens, Stream stream) {
-  static SharedMemoryLimit limit;
   Maps maps;
   if (!describe<S>(maps, call, num_tokens).ok()) return false;
-  auto* const kernel = hopper::hopper_attention<Number, hopper::ExpandedSource, S>;
-  if (!limit.allow(kernel, S::kBytes)) return false;
-  const dim3 grid(static_cast<unsigned>(call.num_prompt), static_cast<unsigned>(call.kv_heads));
-  launch(kernel, {grid, hopper::kHopperThreads, S::kBytes}, stream, call, maps, 1);
-  return true;
+  return hopper::launch_hopper<Number, hopper::ExpandedSource, S>(call, maps, 1, stream);
 }
 
 template <class Number>

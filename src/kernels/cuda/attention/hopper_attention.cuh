@@ -338,4 +338,12 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
 #endif
 }
 
+/// `call` and `q_per_kv` as the kernel has them. False: it has not been launched.
+template <class Number, class Source, class S>
+bool launch_hopper(const AttentionCall& call, const Maps& maps, int q_per_kv, Stream stream) {
+  const dim3 grid(static_cast<unsigned>(call.num_prompt), static_cast<unsigned>(call.kv_heads));
+  return launch_large<hopper_attention<Number, Source, S>>({grid, kHopperThreads, S::kBytes},
+                                                           stream, call, maps, q_per_kv);
+}
+
 }  // namespace subbyte::cuda::hopper

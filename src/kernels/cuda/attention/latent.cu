@@ -452,11 +452,9 @@ __global__ void __launch_bounds__(kThreads, kRowTiles == 1 ? 2 : 1)
 
 template <class Cache, int kRowTiles>
 void launch_latent(const AttentionCall& call, int64_t num_tasks, Stream stream) {
-  static SharedMemoryLimit limit;
-  auto* const kernel = latent_attention<Cache, kRowTiles>;
   const int bytes = Places<Cache, kRowTiles>(call.head_dim).bytes;
-  if (!limit.allow(kernel, bytes)) return;
-  launch(kernel, {dim3(static_cast<unsigned>(num_tasks)), kThreads, bytes}, stream, call);
+  launch_large<latent_attention<Cache, kRowTiles>>(
+      {dim3(static_cast<unsigned>(num_tasks)), kThreads, bytes}, stream, call);
 }
 
 template <class Cache>

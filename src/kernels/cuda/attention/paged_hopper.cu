@@ -23,16 +23,12 @@ Status describe(hopper::Maps& maps, const AttentionCall& call, int64_t num_token
 
 template <class Number>
 Status launch_number(const AttentionCall& call, int64_t num_tokens, Stream stream) {
-  static SharedMemoryLimit limit;
   hopper::Maps maps = {};
   SUBBYTE_CHECK(describe(maps, call, num_tokens));
-  auto* const kernel = hopper::hopper_attention<Number, hopper::PagedSource, Shape>;
-  if (!limit.allow(kernel, Shape::kBytes)) return {};
   AttentionCall apart = call;
   apart.kv_heads = call.heads;
-  const dim3 grid(static_cast<unsigned>(call.num_prompt), static_cast<unsigned>(call.heads));
-  launch(kernel, {grid, hopper::kHopperThreads, Shape::kBytes}, stream, apart, maps,
-         call.heads / call.kv_heads);
+  hopper::launch_hopper<Number, hopper::PagedSource, Shape>(apart, maps, call.heads / call.kv_heads,
+                                                            stream);
   return {};
 }
 

@@ -253,12 +253,9 @@ __global__ void __launch_bounds__(kSelectThreads)
 
 template <class Number>
 void launch_scores(const SelectCall& call, int64_t rows, Stream stream) {
-  static SharedMemoryLimit limit;
-  const int bytes = score_bytes(call);
-  if (!limit.allow(index_scores<Number>, bytes)) return;
   const dim3 grid(static_cast<unsigned>(call.positions / kPagePositions),
                   static_cast<unsigned>((rows + kScoreRows - 1) / kScoreRows));
-  launch(index_scores<Number>, {grid, kScoreThreads, bytes}, stream, call);
+  launch_large<index_scores<Number>>({grid, kScoreThreads, score_bytes(call)}, stream, call);
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ struct Grid {
   dim3 ctas;
   int threads;
   int shared_bytes = 0;
-  int cluster = 1;  // CTAs of a cluster, along x
+  int cluster = 1;           // CTAs of a cluster, along x
+  bool is_dependent = true;  // may begin before the kernel before it has ended
 };
 
 /// How much dynamic shared memory a kernel may have, device by device. One for each kernel.
@@ -53,23 +54,50 @@ class SharedMemoryLimit {
   std::array<std::atomic<int>, kDevices> allowed_ = {};
 };
 
+/// What cudaLaunchKernelEx() wants of a grid.
+class LaunchConfig {
+ public:
+  LaunchConfig(const Grid& grid, Stream stream) {
+    config_.gridDim = grid.ctas;
+    config_.blockDim = dim3(static_cast<unsigned>(grid.threads));
+    config_.dynamicSmemBytes = static_cast<std::size_t>(grid.shared_bytes);
+    config_.stream = stream;
+    config_.attrs = attributes_;
+    if (grid.is_dependent) {
+      cudaLaunchAttribute& attribute = attributes_[config_.numAttrs++];
+      attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attribute.val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (grid.cluster > 1) {
+      cudaLaunchAttribute& attribute = attributes_[config_.numAttrs++];
+      attribute.id = cudaLaunchAttributeClusterDimension;
+      attribute.val.clusterDim = {static_cast<unsigned>(grid.cluster), 1, 1};
+    }
+  }
+  LaunchConfig(const LaunchConfig&) = delete;  // it points into itself
+
+  const cudaLaunchConfig_t* get() const { return &config_; }
+
+ private:
+  cudaLaunchConfig_t config_ = {};
+  cudaLaunchAttribute attributes_[2] = {};
+};
+
 /// Errors are left to cudaGetLastError().
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const Grid& grid, Stream stream,
             const Arguments&... arguments) {
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid.ctas;
-  config.blockDim = dim3(static_cast<unsigned>(grid.threads));
-  config.dynamicSmemBytes = static_cast<std::size_t>(grid.shared_bytes);
-  config.stream = stream;
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {static_cast<unsigned>(grid.cluster), 1, 1};
-  config.attrs = attributes;
-  config.numAttrs = grid.cluster > 1 ? 2 : 1;
-  cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+  const LaunchConfig config(grid, stream);
+  cudaLaunchKernelEx(config.get(), kernel, static_cast<Parameters>(arguments)...);
+}
+
+/// The same of a kernel that may have more than 48 KiB of dynamic shared memory. False: refused.
+template <auto* kKernel, class... Arguments>
+bool launch_large(const Grid& grid, Stream stream, const Arguments&... arguments) {
+  static SharedMemoryLimit limit;
+  if (!limit.allow(kKernel, grid.shared_bytes)) return false;
+  launch(kKernel, grid, stream, arguments...);
+  return true;
 }
 
 /// CTAs of 256 threads for so many; where these are too many, each has more to do.

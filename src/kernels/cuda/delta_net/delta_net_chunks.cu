@@ -64,30 +64,24 @@ unsigned ctas_of(int64_t warps) {
 template <class Number, int kKey, int kColumns>
 void launch_pass(const DeltaNetCall& call, int values, Stream stream) {
   using Stage = ChunkStage<kKey, kColumns>;
-  static SharedMemoryLimit limit;
   constexpr int kBytes = 2 * Stage::kBytes;
   static_assert(kBytes <= kDeltaNetChunkBytes);
-  auto* const kernel = pass<Number, kKey, kColumns>;
-  if (!limit.allow(kernel, kBytes)) return;
   const dim3 ctas(static_cast<unsigned>((values + kColumns - 1) / kColumns),
                   static_cast<unsigned>(call.sizes.value_heads),
                   static_cast<unsigned>(call.num_parts));
-  launch(kernel, {ctas, Stage::kThreads, kBytes}, stream, call);
+  launch_large<pass<Number, kKey, kColumns>>({ctas, Stage::kThreads, kBytes}, stream, call);
 }
 
 template <class Number, int kKey>
 void launch_chunks(const DeltaNetCall& call, Stream stream) {
-  static SharedMemoryLimit limit;
   const DeltaNetSizes& s = call.sizes;
   const ChunkScratch scratch(s, call.num_rows, call.num_parts);
-  constexpr int kSolveBytes = SolveTile<kKey>::kBytes;
-  auto* const solve_kernel = solve<Number, kKey>;
-  if (!limit.allow(solve_kernel, kSolveBytes)) return;
   const int64_t heads = 2 * s.key_heads + s.value_heads;
   launch(mix_chunks, {dim3(ctas_of(call.num_rows * heads)), kThreads}, stream, call);
   const dim3 chunks(static_cast<unsigned>(scratch.max_chunks),
                     static_cast<unsigned>(s.value_heads));
-  launch(solve_kernel, {chunks, kChunkThreads, kSolveBytes}, stream, call);
+  const Grid grid = {chunks, kChunkThreads, SolveTile<kKey>::kBytes};
+  if (!launch_large<solve<Number, kKey>>(grid, stream, call)) return;
   if ((scratch.value + 31) / 32 * int64_t{s.value_heads} * call.num_parts <= kManyCtas) {
     launch_pass<Number, kKey, 32>(call, scratch.value, stream);
   } else {

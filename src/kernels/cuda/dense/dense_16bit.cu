@@ -321,30 +321,26 @@ int most_splits(const DenseCall& call) {
 }
 
 /// A cluster for each tile. Errors are left to cudaGetLastError().
-void launch_splits(void (*kernel)(DenseCall, int), int64_t tiles, int shared_bytes, Stream stream,
-                   const DenseCall& call) {
+template <auto* kKernel>
+void launch_splits(int64_t tiles, int shared_bytes, Stream stream, const DenseCall& call) {
   const int splits = dense_splits(tiles, most_splits(call),
                                   attribute(cudaDevAttrMultiProcessorCount, kMultiprocessors));
   const dim3 grid(static_cast<unsigned>(tiles * splits));
-  launch(kernel, {grid, kThreads, shared_bytes, splits}, stream, call, splits);
+  launch_large<kKernel>({grid, kThreads, shared_bytes, splits}, stream, call, splits);
 }
 
 /// nullptr: there are no heads.
 template <Element kW, Element kX, int kTokens>
 void launch_tile(const DenseCall& call, const DenseHeads* heads, Stream stream) {
   using Shape = TileShape<kTokens>;
-  static SharedMemoryLimit limit, limit_of_heads;
   constexpr int kBytes = Shape::kStages * Shape::kStageBytes;
   const int64_t tiles = (call.rows + kRows - 1) / kRows * ((call.m + kTokens - 1) / kTokens);
   if (heads == nullptr) {
-    auto* const kernel = gemm_16bit<kW, kX, kTokens>;
-    if (!limit.allow(kernel, kBytes)) return;
-    return launch_splits(kernel, tiles, kBytes, stream, call);
+    return launch_splits<gemm_16bit<kW, kX, kTokens>>(tiles, kBytes, stream, call);
   }
-  auto* const kernel = gemm_16bit_of_heads<kW, kX, kTokens>;
-  if (!limit_of_heads.allow(kernel, kBytes)) return;
   const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(heads->count));
-  launch(kernel, {grid, kThreads, kBytes}, stream, call, *heads);
+  launch_large<gemm_16bit_of_heads<kW, kX, kTokens>>({grid, kThreads, kBytes}, stream, call,
+                                                     *heads);
 }
 
 /// Tiles of 16 tokens have the longest ring: more than the 99 KiB of some GPUs.

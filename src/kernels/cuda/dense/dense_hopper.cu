@@ -165,19 +165,16 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <class Number, int kTokens>
 bool launch_tokens(const DenseCall& a, Stream stream) {
   using Tile = HopperTile<kTokens>;
-  static SharedMemoryLimit limit;
   const cuda::Number number = Number::kIsF16 ? cuda::Number::kF16 : cuda::Number::kBF16;
   DenseMaps maps = {};
   const bool is_described =
       describe_activations(maps.weights, a.weights, a.rows, a.cols, a.cols, kOutputs, number)
           .ok() &&
       describe_activations(maps.inputs, a.x, a.m, a.cols, a.x_stride, kBoxTokens, number).ok();
-  auto* const kernel = dense_hopper<Number, Tile>;
-  if (!is_described || !limit.allow(kernel, Tile::kBytes)) return false;
+  if (!is_described) return false;
   const dim3 grid(static_cast<unsigned>((a.rows + kOutputs - 1) / kOutputs),
                   static_cast<unsigned>((a.m + kTokens - 1) / kTokens));
-  launch(kernel, {grid, kThreads, Tile::kBytes}, stream, a, maps);
-  return true;
+  return launch_large<dense_hopper<Number, Tile>>({grid, kThreads, Tile::kBytes}, stream, a, maps);
 }
 
 int64_t ctas_of(const DenseCall& call, int64_t tokens) {

@@ -305,19 +305,15 @@ __global__ void __launch_bounds__(ScanStage<kKey, kColumns>::kThreads)
 template <class Number, int kKey, int kColumns>
 void launch_scan(const MambaCall& call, Stream stream) {
   using Stage = ScanStage<kKey, kColumns>;
-  static SharedMemoryLimit limit;
   constexpr int kBytes = 2 * Stage::kBytes;
   static_assert(kBytes <= kMambaChunkBytes);
-  auto* const kernel = scan<Number, kKey, kColumns>;
-  if (!limit.allow(kernel, kBytes)) return;
   const dim3 ctas(static_cast<unsigned>((call.sizes.head_size + kColumns - 1) / kColumns),
                   static_cast<unsigned>(call.sizes.heads), static_cast<unsigned>(call.num_parts));
-  launch(kernel, {ctas, Stage::kThreads, kBytes}, stream, call);
+  launch_large<scan<Number, kKey, kColumns>>({ctas, Stage::kThreads, kBytes}, stream, call);
 }
 
 template <class Number, int kKey>
 void launch_chunks(const MambaCall& call, Stream stream) {
-  static SharedMemoryLimit limit;
   const MambaSizes& s = call.sizes;
   const int channels = channels_of(s);
   const auto places =
@@ -328,13 +324,12 @@ void launch_chunks(const MambaCall& call, Stream stream) {
   is_wide ? launch(mix<kWide>, grid_for(numbers / kWide), stream, call)
           : launch(mix<1>, grid_for(numbers), stream, call);
   constexpr int kPrepareBytes = ChunkPreparer<Number, kKey>::kBytes;
-  auto* const kernel = prepare<Number, kKey>;
-  if (!limit.allow(kernel, kPrepareBytes)) return;
   const int of_group = s.heads / s.groups;
   const dim3 ctas(static_cast<unsigned>(call.num_rows / kChunk + call.num_parts),
                   static_cast<unsigned>(s.groups),
                   static_cast<unsigned>((of_group + kHeads - 1) / kHeads));
-  launch(kernel, {ctas, kChunkThreads, kPrepareBytes}, stream, call);
+  const Grid grid = {ctas, kChunkThreads, kPrepareBytes};
+  if (!launch_large<prepare<Number, kKey>>(grid, stream, call)) return;
   const bool are_many = s.heads * call.num_parts * ((s.head_size + 31) / 32) > kManyCtas;
   s.head_size % 64 == 0 && are_many ? launch_scan<Number, kKey, 64>(call, stream)
                                     : launch_scan<Number, kKey, 32>(call, stream);
