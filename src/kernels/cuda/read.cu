@@ -11,9 +11,7 @@ constexpr int kLoads = 8;
 /// Each CTA reads a slab of 64 KiB; a thread has eight loads of 16 bytes in flight.
 __global__ void __launch_bounds__(kThreads)
     read_kernel(const uint4* data, int64_t pieces, unsigned* sink) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+  griddepcontrol_launch_dependents();
   const int64_t first = int64_t{blockIdx.x} * kThreads * kLoads + threadIdx.x;
   uint4 v[kLoads];
 #pragma unroll
@@ -24,9 +22,7 @@ __global__ void __launch_bounds__(kThreads)
   unsigned x = 0;
 #pragma unroll
   for (int i = 0; i < kLoads; ++i) x |= v[i].x ^ v[i].y ^ v[i].z ^ v[i].w;
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
+  griddepcontrol_wait();
   if (x == 0x12345678) *sink = x;
 }
 

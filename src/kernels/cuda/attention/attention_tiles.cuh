@@ -105,9 +105,7 @@ __device__ void copy_queries(uint32_t to, const AttentionCall& a, const Attentio
     uint32_t pairs[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) pairs[j] = Number::pack_x2(values[2 * j], values[2 * j + 1]);
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(pairs[0]),
-                 "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
-                 : "memory");
+    st_shared_x4(address, pairs);
   }
 }
 
@@ -284,11 +282,7 @@ class KeyTiles {
   /// The factor of a key, or of a value (from kKeys on). Scales of keys that are not there may be
   /// anything.
   __device__ float factor_of(uint32_t stage, int i) const {
-    uint32_t scale;
-    asm volatile("ld.shared.u8 %0, [%1];"
-                 : "=r"(scale)
-                 : "r"(stage + codes_bytes() + i)
-                 : "memory");
+    const uint32_t scale = ld_shared_u8(stage + codes_bytes() + i);
     return is_there(arrived_ + i % kKeys) ? __uint_as_float(e4m3::factor_bits(scale)) : 1.0f;
   }
 
@@ -305,19 +299,14 @@ class KeyTiles {
                               : tile_ + value_offset() +
                                     ((row - kKeys) * row_stride(values_) + from % of_row * 8) * 2;
       uint32_t codes[2], numbers[4];
-      asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
-                   : "=r"(codes[0]), "=r"(codes[1])
-                   : "r"(stage + 8 * i)
-                   : "memory");
+      ld_shared<2>(codes, stage + 8 * i);
       const float factor = row < kKeys ? 1 : factor_of(stage, row);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const uint32_t high = __byte_perm(codes[j / 2], 0, j % 2 == 0 ? 0x1404 : 0x3424);
         numbers[j] = row < kKeys ? unpack_e4m3<Number>(high) : unpack_e4m3<Number>(high, factor);
       }
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(numbers[0]),
-                   "r"(numbers[1]), "r"(numbers[2]), "r"(numbers[3])
-                   : "memory");
+      st_shared_x4(at, numbers);
     }
     for (int key = threadIdx.x; key < kKeys; key += kAttentionThreads) {
       asm volatile("st.shared.f32 [%0], %1;" ::"r"(factors() + 4 * key), "f"(factor_of(stage, key))

@@ -246,13 +246,10 @@ class Consumer {
          i += kWarpgroup) {
 #pragma unroll
       for (int chunk = 0; chunk < S::kValueChunks; ++chunk) {
-        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(
-                         values + chunk * S::kKeys * kRowBytes + i * 16),
-                     "r"(0)
-                     : "memory");
+        st_shared_x4(values + chunk * S::kKeys * kRowBytes + i * 16, {0, 0, 0, 0});
       }
     }
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    fence_proxy_async();
     asm volatile("bar.sync %0, %1;" ::"r"(static_cast<int>(threadIdx.x) / kWarpgroup),
                  "n"(kWarpgroup)
                  : "memory");

@@ -167,15 +167,9 @@ class LatentTiles {
     const int eights = a_.head_dim / 8;
     for (int i = threadIdx.x; i < kKeys * eights; i += kThreads) {
       const int row = i / eights;
-      uint32_t codes[2], numbers[4], scale;
-      asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
-                   : "=r"(codes[0]), "=r"(codes[1])
-                   : "r"(stage + 8 * i)
-                   : "memory");
-      asm volatile("ld.shared.u8 %0, [%1];"
-                   : "=r"(scale)
-                   : "r"(stage + kKeys * a_.head_dim + row)
-                   : "memory");
+      uint32_t codes[2], numbers[4];
+      ld_shared<2>(codes, stage + 8 * i);
+      const uint32_t scale = ld_shared_u8(stage + kKeys * a_.head_dim + row);
       const float factor =
           is_there(arrived_ + row) ? __uint_as_float(e4m3::factor_bits(scale)) : 1.0f;
 #pragma unroll
@@ -183,10 +177,7 @@ class LatentTiles {
         const uint32_t high = __byte_perm(codes[j / 2], 0, j % 2 == 0 ? 0x1404 : 0x3424);
         numbers[j] = unpack_e4m3<Number>(high, factor);
       }
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(
-                       shared_ + places_.tiles + (row * stride + i % eights * 8) * 2),
-                   "r"(numbers[0]), "r"(numbers[1]), "r"(numbers[2]), "r"(numbers[3])
-                   : "memory");
+      st_shared_x4(shared_ + places_.tiles + (row * stride + i % eights * 8) * 2, numbers);
     }
     arrived_ += kKeys;
   }

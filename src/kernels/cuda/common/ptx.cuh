@@ -24,6 +24,25 @@ __device__ __forceinline__ T keep_in_register(T value) {
   return value;
 }
 
+/// Of a >= 0; NaN if one is, with a clear sign.
+__device__ __forceinline__ float larger_magnitude(float a, float b) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(fabsf(b)));
+  return larger;
+}
+
+/// Two codes of e4m3, the first one in the low bits: to nearest even, the largest number beyond it.
+/// Below sm_89 zero.
+__device__ __forceinline__ uint32_t e4m3_x2(float low, float high) {
+#if __CUDA_ARCH__ >= 890
+  uint16_t codes;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+  return codes;
+#else
+  return 0;
+#endif
+}
+
 /// d += a b; a: 16 x 16 weights, b: 16 inputs x 8 tokens.
 template <class Number>
 __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
@@ -109,6 +128,11 @@ __device__ __forceinline__ void st_shared_x2(uint32_t address, uint32_t first, u
   asm volatile("st.shared.v2.u32 [%0], {%1,%2};" ::"r"(address), "r"(first), "r"(second)
                : "memory");
 }
+__device__ __forceinline__ void st_shared_x4(uint32_t address, const uint32_t (&words)[4]) {
+  asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(words[0]), "r"(words[1]),
+               "r"(words[2]), "r"(words[3])
+               : "memory");
+}
 __device__ __forceinline__ void st_shared_v4(uint32_t address, const float* v) {
   asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(address), "f"(v[0]), "f"(v[1]),
                "f"(v[2]), "f"(v[3])
@@ -117,6 +141,12 @@ __device__ __forceinline__ void st_shared_v4(uint32_t address, const float* v) {
 __device__ __forceinline__ uint32_t ld_shared_u16(uint32_t address) {
   uint32_t value;
   asm volatile("ld.shared.u16 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
+__device__ __forceinline__ uint32_t ld_shared_u8(uint32_t address) {
+  uint32_t value;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
   return value;
 }
 

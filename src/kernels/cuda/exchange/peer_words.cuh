@@ -14,21 +14,29 @@ inline bool is_aligned(const void* p) {
 /// Eight bytes of numbers: two of f32, or four of 16 bits.
 using Numbers8 = uint2;
 
-__device__ __forceinline__ void send_word(uint4* to, const Numbers8& numbers, uint32_t round) {
-  const uint64_t tag = uint64_t{round} << 32;
-  asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(to), "l"(tag | numbers.x),
-               "l"(tag | numbers.y)
+/// Two words, of which each is written at once.
+__device__ __forceinline__ void st_relaxed_sys(uint4* to, uint64_t first, uint64_t second) {
+  asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(to), "l"(first), "l"(second)
                : "memory");
 }
-
-/// Reads a word, of which each half is written at once; whether it is of that round.
-__device__ __forceinline__ bool receive_word(const uint4* from, uint32_t round, Numbers8& numbers) {
-  uint64_t first;
-  uint64_t second;
+__device__ __forceinline__ void ld_relaxed_sys(uint64_t& first, uint64_t& second,
+                                               const uint4* from) {
   asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
                : "=l"(first), "=l"(second)
                : "l"(from)
                : "memory");
+}
+
+__device__ __forceinline__ void send_word(uint4* to, const Numbers8& numbers, uint32_t round) {
+  const uint64_t tag = uint64_t{round} << 32;
+  st_relaxed_sys(to, tag | numbers.x, tag | numbers.y);
+}
+
+/// Reads a word; whether it is of that round.
+__device__ __forceinline__ bool receive_word(const uint4* from, uint32_t round, Numbers8& numbers) {
+  uint64_t first;
+  uint64_t second;
+  ld_relaxed_sys(first, second, from);
   numbers = {static_cast<uint32_t>(first), static_cast<uint32_t>(second)};
   return first >> 32 == round && second >> 32 == round;
 }
@@ -129,9 +137,7 @@ struct RowExchange {
     const uint64_t high = as_sent(numbers.z, numbers.w);
 #pragma unroll
     for (int step = 1; step < kRanks; ++step) {
-      uint4* const to = units(round, (group.rank + step) % kRanks, group.rank) + unit;
-      asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(to), "l"(low), "l"(high)
-                   : "memory");
+      st_relaxed_sys(units(round, (group.rank + step) % kRanks, group.rank) + unit, low, high);
     }
   }
 
@@ -152,10 +158,7 @@ struct RowExchange {
         if (from == group.rank) continue;
         uint64_t low;
         uint64_t high;
-        asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
-                     : "=l"(low), "=l"(high)
-                     : "l"(units(round, group.rank, from) + unit)
-                     : "memory");
+        ld_relaxed_sys(low, high, units(round, group.rank, from) + unit);
         all &= low != 0 && high != 0;
         numbers[from] = {~static_cast<uint32_t>(low), ~static_cast<uint32_t>(low >> 32),
                          ~static_cast<uint32_t>(high), ~static_cast<uint32_t>(high >> 32)};

@@ -53,12 +53,6 @@ struct ScaledE2M1 {
   uint32_t high;  // 2, 3, 4, 6
 };
 
-__device__ __forceinline__ uint32_t e4m3_x2(float low, float high) {
-  uint16_t codes;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
-  return codes;
-}
-
 /// Of E8M0 code `scale`; 255 is NaN.
 __device__ __forceinline__ ScaledE2M1 scaled_e2m1(int scale, int largest) {
   if (scale == 0xFF) return {0x7f7f7f7f, 0x7f7f7f7f};

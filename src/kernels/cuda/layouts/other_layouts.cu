@@ -54,13 +54,6 @@ struct Rising {
   uint8_t codes[16];
 };
 
-/// The larger magnitude; NaN stays.
-__device__ __forceinline__ float larger(float a, float b) {
-  float result;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(fabsf(b)));
-  return result;
-}
-
 __device__ __forceinline__ uint32_t code_of(const Rising& rising, const uint8_t* codes, float x) {
   int below = 0;
 #pragma unroll
@@ -84,11 +77,11 @@ __global__ void __launch_bounds__(kThreads)
     const int count = static_cast<int>(min(a.blocksize, a.count - first));
     float largest = 0;
     for (int i = lane; i < count; i += kLanes) {
-      largest = larger(largest, load_element(a.element, a.numbers, first + i));
+      largest = larger_magnitude(largest, load_element(a.element, a.numbers, first + i));
     }
 #pragma unroll
     for (int distance = kLanes / 2; distance > 0; distance /= 2) {
-      largest = larger(largest, __shfl_xor_sync(~0u, largest, distance));
+      largest = larger_magnitude(largest, __shfl_xor_sync(~0u, largest, distance));
     }
     const bool is_whole = count == a.blocksize;
     const float scale = largest < kLeastScale ? kLeastScale : largest;

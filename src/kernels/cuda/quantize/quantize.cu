@@ -63,12 +63,9 @@ constexpr int kChunkSize = kInput == Format::kF32 ? 8 : 16;
 template <class Element>
 __device__ __forceinline__ uint32_t encode_x2(float low, float high) {
 #if __CUDA_ARCH__ >= 890
+  if constexpr (Element::kMantissa == 3) return e4m3_x2(low, high);
   uint16_t codes;
-  if constexpr (Element::kMantissa == 3) {
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
-  }
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
   return codes;
 #else
   return blocks::encode<Element>(__float_as_uint(low)) |
@@ -130,13 +127,6 @@ __device__ __forceinline__ void store_codes(uint8_t* to, const uint32_t (&bits)[
   } else {
     *reinterpret_cast<uint32_t*>(to) = words[0];
   }
-}
-
-/// Of a >= 0; NaN if one is, with a clear sign.
-__device__ __forceinline__ float larger_magnitude(float a, float b) {
-  float larger;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(fabsf(b)));
-  return larger;
 }
 
 /// A scale of "4 over 6" and the factor of its elements, 1 / (scale * tensor_scale).

@@ -14,17 +14,6 @@ constexpr int kLanesOfGroup = 8;
 constexpr float kLargest = 448;  // of E4M3
 constexpr uint32_t kNaN = 0x7fc00000;
 
-/// Two codes, the first one in the low bits. Only Hopper reads them (w8a8.h).
-__device__ __forceinline__ uint32_t e4m3_codes(float low, float high) {
-#if __CUDA_ARCH__ >= 890
-  uint16_t codes;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
-  return codes;
-#else
-  return 0;
-#endif
-}
-
 __global__ void __launch_bounds__(kThreads)
     quantize_groups(const __grid_constant__ QuantizeGroupsCall a) {
   begin_operation();
@@ -50,11 +39,11 @@ __global__ void __launch_bounds__(kThreads)
     const bool is_finite = largest < 0x7f800000;
     const float amax = fmaxf(__uint_as_float(largest), 0x1p-100f);
     const float inverse = is_finite ? kLargest / amax : 0;
-    uint32_t words[4];
+    uint32_t words[4];  // only Hopper reads them (w8a8.h)
 #pragma unroll
     for (int t = 0; t < 4; ++t) {
-      words[t] = e4m3_codes(values[2 * t] * inverse, values[2 * t + 8] * inverse) |
-                 e4m3_codes(values[2 * t + 1] * inverse, values[2 * t + 9] * inverse) << 16;
+      words[t] = e4m3_x2(values[2 * t] * inverse, values[2 * t + 8] * inverse) |
+                 e4m3_x2(values[2 * t + 1] * inverse, values[2 * t + 9] * inverse) << 16;
     }
     reinterpret_cast<uint4*>(a.codes)[row * pieces + i] = {words[0], words[1], words[2], words[3]};
     if (i % kLanesOfGroup == 0) {
