@@ -16,7 +16,7 @@ class Queries {
 
   /// Once they are in shared memory.
   __device__ void load(uint32_t rows, int head_dim) {
-    address_ = block_address(rows, row_stride(head_dim));
+    address_ = tile_16x16(rows, tile_stride(head_dim), 0, 0);
     if constexpr (kAreKept) {
 #pragma unroll
       for (int d = 0; d < kMaxDim / 16; ++d) {
@@ -45,8 +45,8 @@ template <class Number, int kMaxDim, int kMaxValue, int kTiles>
 __device__ void multiply_keys(float (&scores)[kTiles][4],
                               const Queries<kMaxDim, kMaxValue>& queries, uint32_t keys,
                               int head_dim) {
-  const int stride = row_stride(head_dim);
-  const uint32_t address = block_address(keys, stride);
+  const int stride = tile_stride(head_dim);
+  const uint32_t address = tile_16x16(keys, stride, 0, 0);
 #pragma unroll
   for (int d = 0; d < kMaxDim / 16; ++d) {
     if (16 * d >= head_dim) break;
@@ -56,8 +56,7 @@ __device__ void multiply_keys(float (&scores)[kTiles][4],
     for (int j = 0; j < kTiles / 2; ++j) {
       uint32_t b[4];
       ldmatrix_x4(b, address + (16 * j * stride + 16 * d) * 2);
-      mma<Number>(scores[2 * j], a, b[0], b[2]);
-      mma<Number>(scores[2 * j + 1], a, b[1], b[3]);
+      mma_16x16<Number>(scores[2 * j], scores[2 * j + 1], a, b);
     }
   }
 }
@@ -66,8 +65,8 @@ __device__ void multiply_keys(float (&scores)[kTiles][4],
 template <class Number, int kMaxDim, int kTiles>
 __device__ void add_values(SoftmaxPartials<kMaxDim>& partials, const float (&weights)[kTiles][4],
                            uint32_t values, int dim) {
-  const int stride = row_stride(dim);
-  const uint32_t address = block_address(values, stride);
+  const int stride = tile_stride(dim);
+  const uint32_t address = tile_16x16(values, stride, 0, 0);
 #pragma unroll
   for (int j = 0; j < kTiles / 2; ++j) {
     uint32_t a[4];
@@ -77,8 +76,7 @@ __device__ void add_values(SoftmaxPartials<kMaxDim>& partials, const float (&wei
       if (16 * n >= dim) break;
       uint32_t b[4];
       ldmatrix_x4_trans(b, address + (16 * j * stride + 16 * n) * 2);
-      mma<Number>(partials.values[2 * n], a, b[0], b[1]);
-      mma<Number>(partials.values[2 * n + 1], a, b[2], b[3]);
+      mma_16x16_trans<Number>(partials.values[2 * n], partials.values[2 * n + 1], a, b);
     }
   }
 }
@@ -122,7 +120,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const AttentionTask task = own_task<Cache, kIsSplit>(a);
   if (task.num_tokens == 0) return;
   const int head_dim = kIsExact ? kMaxDim : a.head_dim;
-  const int stride = row_stride(head_dim);
+  const int stride = tile_stride(head_dim);
   const int values = kIsExact ? kMaxValue : a.value_dim() / a.value_parts();
   const uint32_t queries_at = shared_address(shared_memory);
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
@@ -156,7 +154,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
       partials.template update_softmax<kTiles, true>(scores, rows, from, scale);
     }
     add_values<Number>(partials, scores,
-                       tile + tiles.value_offset() + first_key * row_stride(values) * 2, values);
+                       tile + tiles.value_offset() + first_key * tile_stride(values) * 2, values);
     __syncthreads();  // the next copy writes to what was read here
   }
   partials.finish();

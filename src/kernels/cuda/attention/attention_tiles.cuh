@@ -2,7 +2,7 @@
 // Queries, keys and values of attention in shared memory, in the 16-bit numbers that mma reads.
 //
 //   queries   [rows]
-//   tile      keys [kKeys], values [kKeys]      in rows of row_stride(), of values a part
+//   tile      keys [kKeys], values [kKeys]      in rows of tile_stride(), of values a part
 //
 // A cache of 16 bits is copied into tiles, a stage each, by cp.async. Codes of e4m3 are copied into
 // stages of their own, and unpacked into the one tile when they have arrived. Values become the
@@ -12,7 +12,7 @@
 // element.
 
 #include "kernels/cuda/attention/attention.cuh"
-#include "kernels/cuda/common/ptx.cuh"
+#include "kernels/cuda/common/matrix_tiles.cuh"
 #include "kernels/kv_e4m3.h"
 
 namespace subbyte::cuda {
@@ -31,20 +31,6 @@ struct AttentionTile {
   static constexpr int kStages = !kIsSplit ? 2 : kMaxDim <= 128 ? 3 : kMaxDim <= 256 ? 2 : 1;
   static constexpr int kParts = value_parts(kMaxDim);  // of values, each of a CTA
 };
-
-/// Numbers from a row to the next in shared memory. Rows are an odd number of 16 bytes, so the
-/// eight rows of a matrix of ldmatrix lie in different banks.
-__host__ __device__ constexpr int row_stride(int head_dim) {
-  return head_dim + 8;
-}
-
-/// The address of this lane's row of a 16 x 16 block for ldmatrix_x4: rows l % 16, the second eight
-/// columns for lanes 16 to 31. The four matrices are (rows, columns) (low, low), (high, low),
-/// (low, high), (high, high).
-__device__ inline uint32_t block_address(uint32_t base, int stride) {
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  return base + (lane % 16 * stride + lane / 16 * 8) * 2;
-}
 
 /// A cache of the numbers of mma.
 template <class Number_>
@@ -78,8 +64,8 @@ __host__ __device__ constexpr int e4m3_stage_bytes(int keys, int head_dim, int v
 template <class Cache, bool kIsSplit, int kMaxDim, int kMaxValue = values_beside(kMaxDim)>
 __host__ __device__ constexpr int attention_shared_bytes(int head_dim, int values) {
   using Tile = AttentionTile<kIsSplit, kMaxDim, kMaxValue>;
-  const int row = row_stride(head_dim) * 2;
-  const int tile = Tile::kKeys * (row + row_stride(values) * 2);
+  const int row = tile_stride(head_dim) * 2;
+  const int tile = Tile::kKeys * (row + tile_stride(values) * 2);
   if (!Cache::kHasScales) return Tile::kRows * row + Tile::kStages * tile;
   return Tile::kRows * row + tile +
          Tile::kStages * e4m3_stage_bytes(Tile::kKeys, head_dim, values) + Tile::kKeys * 4;
@@ -95,7 +81,7 @@ __device__ void copy_queries(uint32_t to, const AttentionCall& a, const Attentio
     const AttentionRow row(a, task, i / eights);
     const int col = i % eights * 8;
     const int64_t at = row.exists ? row.token * a.qkv_stride + row.head * a.q_step() + col : 0;
-    const uint32_t address = to + (i / eights * row_stride(head_dim) + col) * 2;
+    const uint32_t address = to + (i / eights * tile_stride(head_dim) + col) * 2;
     if ((a.element == Element::kF16) == Number::kIsF16) {
       cp_async_zfill<16>(address, static_cast<const uint16_t*>(a.qkv) + at, row.exists);
       continue;
@@ -178,7 +164,7 @@ class KeyTiles {
     }
   }
 
-  __device__ int value_offset() const { return kKeys * row_stride(head_dim_) * 2; }
+  __device__ int value_offset() const { return kKeys * tile_stride(head_dim_) * 2; }
 
   /// What turns scores of the numbers of a key of the tile into those of its elements.
   __device__ float key_factor(int key) const {
@@ -188,7 +174,7 @@ class KeyTiles {
   }
 
  private:
-  __device__ int tile_bytes() const { return value_offset() + kKeys * row_stride(values_) * 2; }
+  __device__ int tile_bytes() const { return value_offset() + kKeys * tile_stride(values_) * 2; }
   __device__ int stage_bytes() const {
     return Cache::kHasScales ? e4m3_stage_bytes(kKeys, head_dim_, values_) : tile_bytes();
   }
@@ -205,7 +191,7 @@ class KeyTiles {
   __device__ void copy_numbers(uint32_t to) {
     const std::byte* const keys = run() + int64_t{next_ % kPagePositions} * head_dim_ * 2;
     const int eights = head_dim_ / 8;
-    const int stride = row_stride(head_dim_);
+    const int stride = tile_stride(head_dim_);
     for (int i = threadIdx.x; i < kKeys * eights; i += kAttentionThreads) {
       const bool there = is_there(next_ + i / eights);
       const uint32_t at = to + (i / eights * stride + i % eights * 8) * 2;
@@ -219,11 +205,11 @@ class KeyTiles {
   /// Of the first numbers of keys, of their others, and of values.
   __device__ void copy_expanded(uint32_t to) {
     const ExpandedKeys& e = a_.expanded;
-    const int key_stride = row_stride(head_dim_);
+    const int key_stride = tile_stride(head_dim_);
     const int head = static_cast<int>(blockIdx.y);
     copy_rows(to, key_stride, e.keys, a_.kv_heads, head, e.key_dim);
     copy_rows(to + e.key_dim * 2, key_stride, e.turned, 1, 0, head_dim_ - e.key_dim);
-    copy_rows(to + value_offset(), row_stride(values_), e.values, a_.kv_heads, head, values_);
+    copy_rows(to + value_offset(), tile_stride(values_), e.values, a_.kv_heads, head, values_);
   }
 
   /// Of the next kKeys positions, of [positions][heads][cols].
@@ -245,7 +231,7 @@ class KeyTiles {
     for (int i = threadIdx.x; i < kKeys * eights; i += kAttentionThreads) {
       const int row = i / eights;
       const int col = i % eights * 8;
-      cp_async_zfill<16>(to + (row * row_stride(values_) + col) * 2,
+      cp_async_zfill<16>(to + (row * tile_stride(values_) + col) * 2,
                          from + (int64_t{row} * head_dim_ + first_value_ + col) * 2,
                          is_there(next_ + row));
     }
@@ -295,9 +281,9 @@ class KeyTiles {
       const int from = is_key ? i : i - kKeys * eights;
       const int row = from / of_row + (is_key ? 0 : kKeys);
       const uint32_t at = is_key
-                              ? tile_ + (row * row_stride(head_dim_) + from % of_row * 8) * 2
+                              ? tile_ + (row * tile_stride(head_dim_) + from % of_row * 8) * 2
                               : tile_ + value_offset() +
-                                    ((row - kKeys) * row_stride(values_) + from % of_row * 8) * 2;
+                                    ((row - kKeys) * tile_stride(values_) + from % of_row * 8) * 2;
       uint32_t codes[2], numbers[4];
       ld_shared<2>(codes, stage + 8 * i);
       const float factor = row < kKeys ? 1 : factor_of(stage, row);

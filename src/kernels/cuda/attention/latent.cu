@@ -38,11 +38,11 @@ struct Places {
   int bytes;
 
   __host__ __device__ static int tile_bytes(int head_dim) {
-    return kKeys * row_stride(head_dim) * 2;
+    return kKeys * tile_stride(head_dim) * 2;
   }
   __host__ __device__ static int code_bytes(int head_dim) { return kKeys * (head_dim + 1); }
   __host__ __device__ explicit Places(int head_dim) {
-    tiles = Own::kRows * row_stride(head_dim) * 2;
+    tiles = Own::kRows * tile_stride(head_dim) * 2;
     codes = tiles + tile_bytes(head_dim);
     scores = Cache::kHasScales ? codes + kStages * code_bytes(head_dim)
                                : tiles + kStages * tile_bytes(head_dim);
@@ -112,7 +112,7 @@ class LatentTiles {
     const std::byte* const keys =
         selects ? nullptr : run(next_) + int64_t{next_ % kPagePositions} * a_.head_dim * 2;
     const int eights = a_.head_dim / 8;
-    const int stride = row_stride(a_.head_dim);
+    const int stride = tile_stride(a_.head_dim);
     for (int i = threadIdx.x; i < kKeys * eights; i += kThreads) {
       const int row = i / eights;
       const uint32_t at = to + (row * stride + i % eights * 8) * 2;
@@ -163,7 +163,7 @@ class LatentTiles {
   /// be anything.
   __device__ void unpack(uint32_t stage) {
     using Number = typename Cache::Number;
-    const int stride = row_stride(a_.head_dim);
+    const int stride = tile_stride(a_.head_dim);
     const int eights = a_.head_dim / 8;
     for (int i = threadIdx.x; i < kKeys * eights; i += kThreads) {
       const int row = i / eights;
@@ -202,9 +202,9 @@ __device__ void add_scores(float* scores, uint32_t queries, uint32_t keys, int h
   const int first_key = warp % 2 * 16;
   const int first_row = warp / 2 % kRowTiles * 16;
   const int part = warp / (2 * kRowTiles);
-  const int stride = row_stride(head_dim);
-  const uint32_t a_at = block_address(queries + first_row * stride * 2, stride);
-  const uint32_t b_at = block_address(keys + first_key * stride * 2, stride);
+  const int stride = tile_stride(head_dim);
+  const uint32_t a_at = tile_16x16(queries + first_row * stride * 2, stride, 0, 0);
+  const uint32_t b_at = tile_16x16(keys + first_key * stride * 2, stride, 0, 0);
   const int steps = head_dim / 16;
   float sums[2][4] = {};
 #pragma unroll 3
@@ -212,8 +212,7 @@ __device__ void add_scores(float* scores, uint32_t queries, uint32_t keys, int h
     uint32_t a[4], b[4];
     ldmatrix_x4(a, a_at + 16 * d * 2);
     ldmatrix_x4(b, b_at + 16 * d * 2);
-    mma<Number>(sums[0], a, b[0], b[2]);
-    mma<Number>(sums[1], a, b[1], b[3]);
+    mma_16x16<Number>(sums[0], sums[1], a, b);
   }
   float* const to =
       scores + (part * Own::kRows + first_row + lane / 4) * kScoreStride + first_key + lane % 4 * 2;
@@ -299,9 +298,9 @@ class LatentSums {
 
   __device__ void add(uint32_t weights, const float* left, uint32_t values, int head_dim) {
     scale(left);
-    const int stride = row_stride(head_dim);
-    const uint32_t b_at = block_address(values, stride);
-    const uint32_t a_at = block_address(weights, kWeightStride);
+    const int stride = tile_stride(head_dim);
+    const uint32_t b_at = tile_16x16(values, stride, 0, 0);
+    const uint32_t a_at = tile_16x16(weights, kWeightStride, 0, 0);
 #pragma unroll
     for (int j = 0; j < kKeys / 16; ++j) {
       uint32_t a[kRowTiles][4];
@@ -316,8 +315,7 @@ class LatentSums {
         ldmatrix_x4_trans(b, b_at + (16 * j * stride + 16 * run(n)) * 2);
 #pragma unroll
         for (int i = 0; i < kRowTiles; ++i) {
-          mma<Number>(sums_[i][n][0], a[i], b[0], b[1]);
-          mma<Number>(sums_[i][n][1], a[i], b[2], b[3]);
+          mma_16x16_trans<Number>(sums_[i][n][0], sums_[i][n][1], a[i], b);
         }
       }
     }

@@ -20,7 +20,7 @@ __host__ __device__ int heads_in_tiles(int heads) {
 
 __host__ __device__ int score_bytes(const SelectCall& a) {
   const int heads = heads_in_tiles(a.heads);
-  return (kPagePositions + heads) * row_stride(a.head_dim) * 2 + heads * 4;
+  return (kPagePositions + heads) * tile_stride(a.head_dim) * 2 + heads * 4;
 }
 
 __device__ float key_number(const KvLayer& cache, const std::byte* run, int dim, int position,
@@ -33,13 +33,13 @@ __device__ float key_number(const KvLayer& cache, const std::byte* run, int dim,
 }
 
 /// Numbers in shared memory: keys [kPagePositions], then queries [heads in tiles], in rows of
-/// row_stride(), then weights.
+/// tile_stride(), then weights.
 template <class Number>
 class ScoreTiles {
  public:
   __device__ ScoreTiles(const SelectCall& a, void* shared)
       : a_(a),
-        stride_(row_stride(a.head_dim)),
+        stride_(tile_stride(a.head_dim)),
         heads_(heads_in_tiles(a.heads)),
         keys_(static_cast<uint16_t*>(shared)),
         queries_(keys_ + kPagePositions * stride_),
@@ -113,8 +113,8 @@ class ScoreTiles {
   }
 
   __device__ void multiply(float (&products)[kKeysOfWarp / 8][4], int head, int first_key) const {
-    const uint32_t a_at = block_address(shared_address(queries_ + head * stride_), stride_);
-    const uint32_t b_at = block_address(shared_address(keys_ + first_key * stride_), stride_);
+    const uint32_t a_at = tile_16x16(shared_address(queries_ + head * stride_), stride_, 0, 0);
+    const uint32_t b_at = tile_16x16(shared_address(keys_ + first_key * stride_), stride_, 0, 0);
     for (int d = 0; d < a_.head_dim / 16; ++d) {
       uint32_t a[4];
       ldmatrix_x4(a, a_at + 16 * d * 2);
@@ -122,8 +122,7 @@ class ScoreTiles {
       for (int j = 0; j < kKeysOfWarp / 16; ++j) {
         uint32_t b[4];
         ldmatrix_x4(b, b_at + (16 * j * stride_ + 16 * d) * 2);
-        mma<Number>(products[2 * j], a, b[0], b[2]);
-        mma<Number>(products[2 * j + 1], a, b[1], b[3]);
+        mma_16x16<Number>(products[2 * j], products[2 * j + 1], a, b);
       }
     }
   }
