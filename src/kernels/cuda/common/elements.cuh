@@ -28,6 +28,11 @@ __device__ __forceinline__ float load_element(Element element, const void* p, in
   return to_float(element, static_cast<const uint16_t*>(p)[i]);
 }
 
+/// x / (1 + e^-x)
+__device__ __forceinline__ float silu(float x) {
+  return x / __fadd_rn(1.0f, expf(-x));
+}
+
 /// Rounded to nearest even.
 __device__ __forceinline__ void store_element(Element element, void* p, int64_t i, float value) {
   if (element == Element::kF32) {
@@ -70,9 +75,12 @@ __device__ __forceinline__ void store_8(Element element, void* p, int64_t i,
       pack_x2(element, values[4], values[5]), pack_x2(element, values[6], values[7])};
 }
 
-/// Elements i to i + 7 of `size`, at any address; zero beyond the last.
+/// Elements i to i + 7 of `size`, at any address; zero beyond the last. kAligned: all are there,
+/// at multiples of 16 bytes.
+template <bool kAligned = false>
 __device__ __forceinline__ void load_8_of(Element element, const void* p, int64_t i, int64_t size,
                                           float (&values)[8]) {
+  if constexpr (kAligned) return load_8(element, p, i, values);
 #pragma unroll
   for (int j = 0; j < 8; ++j) values[j] = i + j < size ? load_element(element, p, i + j) : 0;
 }

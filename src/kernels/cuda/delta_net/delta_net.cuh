@@ -67,10 +67,6 @@ __device__ __forceinline__ int64_t matrix_at(const DeltaNetCall& a, int32_t stat
          int64_t{value_head} * s.key_size * s.value_size;
 }
 
-__device__ __forceinline__ float silu(float x) {
-  return x / __fadd_rn(1.0f, expf(-x));
-}
-
 /// The inputs of a channel's convolution: those of a part, and before them what its state kept.
 class ChannelInputs {
  public:

@@ -32,21 +32,14 @@ __device__ void gemv_sums(float (&sums)[kGemvRows][kTokens], const DenseCall& a,
 #pragma unroll
     for (int r = 0; r < kGemvRows; ++r) {
       const int64_t at = min(row + r, a.rows - 1) * a.cols;  // the last row again, not stored
-      if constexpr (kAligned) {
-        load_8(Element::kF32, a.weights, at + k, w[r]);
-      } else {
-        load_8_of(a.weights_element, a.weights, at + k, at + a.cols, w[r]);
-      }
+      const Element element = kAligned ? Element::kF32 : a.weights_element;
+      load_8_of<kAligned>(element, a.weights, at + k, at + a.cols, w[r]);
     }
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
       const int64_t at = min(token + t, a.m - 1) * a.x_stride;
       float x[kEight];
-      if constexpr (kAligned) {
-        load_8(a.x_element, a.x, at + k, x);
-      } else {
-        load_8_of(a.x_element, a.x, at + k, at + a.cols, x);
-      }
+      load_8_of<kAligned>(a.x_element, a.x, at + k, at + a.cols, x);
 #pragma unroll
       for (int r = 0; r < kGemvRows; ++r) {
 #pragma unroll

@@ -53,21 +53,13 @@ __device__ void multiply(const HeadsLinearCall& a, int head, int output, int64_t
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const int64_t at = (int64_t{head} * a.outputs + min(output + r, a.outputs - 1)) * a.inputs;
-      if constexpr (kAligned) {
-        load_8(a.weights_element, a.weights, at + k, w[r]);
-      } else {
-        load_8_of(a.weights_element, a.weights, at + k, at + a.inputs, w[r]);
-      }
+      load_8_of<kAligned>(a.weights_element, a.weights, at + k, at + a.inputs, w[r]);
     }
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
       const int64_t at = min(token + t, a.m - 1) * a.x_cols() + head * (a.inputs + a.kept);
       float x[kEight];
-      if constexpr (kAligned) {
-        load_8(a.element, a.x, at + k, x);
-      } else {
-        load_8_of(a.element, a.x, at + k, at + a.inputs, x);
-      }
+      load_8_of<kAligned>(a.element, a.x, at + k, at + a.inputs, x);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
 #pragma unroll

@@ -5,6 +5,7 @@
 #include "kernels/cuda/common/elements.cuh"
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/common/prologue_epilogue.cuh"
+#include "kernels/cuda/common/runs.cuh"
 
 namespace subbyte::cuda {
 namespace {
@@ -55,19 +56,13 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t stride = int64_t{gridDim.x} * kThreads * kCount;
   for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kCount; i < a.rows * a.cols;
        i += stride) {
-    float x[8];
-    float gate[8];
-    float base[8] = {};
+    float x[kCount];
+    float gate[kCount];
+    float base[kCount] = {};
     const bool has_gates = !a.is_of_row && a.gate != nullptr;
-    if constexpr (kCount == 8) {
-      load_8(a.element, a.x, i, x);
-      if (has_gates) load_8(a.gate_element, a.gate, i, gate);
-      if (a.base != nullptr) load_8(a.element, a.base, i, base);
-    } else {
-      x[0] = load_element(a.element, a.x, i);
-      if (has_gates) gate[0] = load_element(a.gate_element, a.gate, i);
-      if (a.base != nullptr) base[0] = load_element(a.element, a.base, i);
-    }
+    load(a.element, a.x, i, x);
+    if (has_gates) load(a.gate_element, a.gate, i, gate);
+    if (a.base != nullptr) load(a.element, a.base, i, base);
     const float of_row = a.gate == nullptr ? INFINITY  // whose sigmoid is 1
                          : has_gates       ? 0
                                            : load_element(a.gate_element, a.gate, i / a.cols);
@@ -75,11 +70,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < kCount; ++j) {
       x[j] = x[j] / (1.0f + expf(-(has_gates ? gate[j] : of_row))) + base[j];
     }
-    if constexpr (kCount == 8) {
-      store_8(a.element, a.x, i, x);
-    } else {
-      store_element(a.element, a.x, i, x[0]);
-    }
+    store(a.element, a.x, i, x);
   }
 }
 

@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kFinishThreads) finish(const __grid_constant__
   const int first = static_cast<int>(blockIdx.y) * size;
   const int64_t row = blockIdx.x;
   const auto gate_of = [&](int i) {
-    return swish(load_element(a.element, a.projections, row * row_size(s) + i));
+    return silu(load_element(a.element, a.projections, row * row_size(s) + i));
   };
   const auto normed = [&](int i) {
     const float given = given_of<kOfChunks>(a, row, i);

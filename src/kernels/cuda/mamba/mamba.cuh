@@ -28,11 +28,6 @@ __device__ __forceinline__ int64_t matrix_at(const MambaCall& a, int32_t state, 
          int64_t{head} * s.state_size * s.head_size;
 }
 
-/// x / (1 + e^-x)
-__device__ __forceinline__ float swish(float x) {
-  return x / __fadd_rn(1.0f, expf(-x));
-}
-
 /// What the convolution reads of a channel of a token; a negative one is of earlier steps.
 __device__ __forceinline__ float input_of(const MambaCall& a, const StatePart& part, int token,
                                           int channel) {
@@ -61,7 +56,7 @@ __device__ __forceinline__ float convolve(const MambaCall& a, const StatePart& p
       a.states[part.to * a.state_stride + int64_t{tap - 1} * channels + channel] = x;
     }
   }
-  return swish(sum);
+  return silu(sum);
 }
 
 /// How far a head goes in a row.

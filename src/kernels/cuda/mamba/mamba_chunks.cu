@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(256) mix(const __grid_constant__ MambaCall a) 
       }
     }
 #pragma unroll
-    for (int j = 0; j < kCount; ++j) sum[j] = swish(sum[j]);
+    for (int j = 0; j < kCount; ++j) sum[j] = silu(sum[j]);
     store(a.element, a.scratch, i, sum);
   }
 }
