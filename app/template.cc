@@ -228,7 +228,7 @@ void add_template(Program& program, Invocation&) {
       "  subbyte template ./model --messages chat.json --set enable_thinking=false\n"
       "  subbyte template chat_template.jinja --messages - --json < chat.json");
   auto options = std::make_shared<Options>();
-  command.model(options->model, "directory, file of a template (.jinja) or org/name[@revision]");
+  command.model(options->model, "directory, GGUF file, template (.jinja) or org/name[@revision]");
   command
       .option("--messages", options->messages,
               "JSON: a list of messages, or a request with messages; - is stdin")

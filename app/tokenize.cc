@@ -110,7 +110,7 @@ void add_tokenize(Program& program, Invocation&) {
                           "  subbyte tokenize ./model --stdin --json < book.txt\n"
                           "  subbyte tokenize ./model --special \"<|im_start|>user\"");
   auto options = std::make_shared<Options>();
-  command.model(options->model, "directory, tokenizer.json or org/name[@revision]");
+  command.model(options->model, "directory, GGUF file, tokenizer.json or org/name[@revision]");
   const Argument text = command.option(
       "TEXT", options->words,
       "the text; words are joined by blanks (default: stdin, without the newline at its end)");
@@ -130,7 +130,7 @@ void add_detokenize(Program& program, Invocation&) {
                                         "  subbyte tokenize ./model Hello --json | subbyte "
                                         "detokenize ./model");
   auto options = std::make_shared<Options>();
-  command.model(options->model, "directory, tokenizer.json or org/name[@revision]");
+  command.model(options->model, "directory, GGUF file, tokenizer.json or org/name[@revision]");
   const Argument text = command.option(
       "IDS", options->words, "ids with commas or blanks between them, or JSON (default: stdin)");
   command.flag("--stdin", options->from_stdin, "read the ids from stdin").excludes(text);

@@ -103,7 +103,8 @@ void add_verify(Program& program, Invocation& invocation) {
       "  subbyte verify ./Qwen3-8B-GPTQ --json\n"
       "  subbyte verify model-00001-of-00002.safetensors --checksums");
   auto options = std::make_shared<Options>();
-  command.model(options->path, "directory, .safetensors or ak48 file, or org/name[@revision]");
+  command.model(options->path,
+                "directory, GGUF, .safetensors or ak48 file, or org/name[@revision]");
   command.flag("--json", options->json, "print one JSON object, with the SHA-256 of tensors");
   command.flag("--checksums", options->checksums, "print the SHA-256 of every tensor");
   command.flag("--notes", options->notes, "print all notes, not the first of each kind");
