@@ -73,13 +73,13 @@ struct ModelFamily {
 #undef SUBBYTE_MODEL
 
 /// ModelFamily::read of a family whose own config is an `Own`: what its keys say, then what
-/// `read_rest` reads and checks, a function of config, model and own; nullptr: nothing.
-template <class Own, const auto& kKeys, auto read_rest = nullptr>
+/// `read_what_remains` reads and checks, a function of config, model and own; nullptr: nothing.
+template <class Own, const auto& kKeys, auto read_what_remains = nullptr>
 Status read_own(const json::Object& config, ModelConfig& model) {
   Own own;
   SUBBYTE_CHECK(read_keys(config, kKeys, &own, model));
-  if constexpr (!std::is_null_pointer_v<decltype(read_rest)>) {
-    SUBBYTE_CHECK(read_rest(config, model, own));
+  if constexpr (!std::is_null_pointer_v<decltype(read_what_remains)>) {
+    SUBBYTE_CHECK(read_what_remains(config, model, own));
   }
   model.own = FamilyConfig(std::move(own));
   return {};
