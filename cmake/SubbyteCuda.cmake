@@ -11,6 +11,17 @@ set(SUBBYTE_CUDA_ARCHITECTURES 80 90a CACHE STRING "GPUs that the CUDA kernels a
 # that everything compiles and links.
 set(SUBBYTE_CUDA_WEIGHTS all CACHE STRING "Lines of weights.def that get kernels: all, or names")
 
+# Kernels are then compiled to PTX alone, and gpu_test and all other programs of the build are linked
+# with tests/gpu/interpreter, which runs it on the CPU, instead of CUDA's runtime.
+option(SUBBYTE_INTERPRET_CUDA "Run the CUDA kernels on the CPU, to test them without a GPU" OFF)
+if(SUBBYTE_INTERPRET_CUDA AND NOT SUBBYTE_BUILD_TESTS)
+  message(FATAL_ERROR "SUBBYTE_INTERPRET_CUDA is for tests: SUBBYTE_BUILD_TESTS=ON")
+endif()
+set(subbyte_cuda_runtime CUDA::cudart_static)
+if(SUBBYTE_INTERPRET_CUDA)
+  set(subbyte_cuda_runtime subbyte::interpreted_cuda)
+endif()
+
 set(subbyte_has_nvcc OFF)  # CMAKE_CUDA_COMPILER stays in the cache when the option goes off
 # Why a build has no CUDA, for src/device/without_cuda.cc.
 set(subbyte_no_cuda "SUBBYTE_CUDA=OFF, ./dev build makes one with it")
@@ -26,6 +37,9 @@ elseif(SUBBYTE_CUDA)
   if(CMAKE_CUDA_COMPILER)
     set(subbyte_has_nvcc ON)
     set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+    if(SUBBYTE_INTERPRET_CUDA)
+      set(CMAKE_CUDA_RUNTIME_LIBRARY None)
+    endif()
     set(CMAKE_CUDA_ARCHITECTURES OFF)  # named below
     enable_language(CUDA)
     find_package(CUDAToolkit REQUIRED)
@@ -92,10 +106,12 @@ function(subbyte_cuda layer)
     "build subbyte_${layer}_cuda src/${layer}/cuda src/${layer}/gpu\n")
   add_library(subbyte::${layer}_cuda ALIAS subbyte_${layer}_cuda)
   set_target_properties(subbyte_${layer}_cuda PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  target_link_libraries(subbyte_${layer}_cuda PUBLIC subbyte::${layer} PRIVATE CUDA::cudart_static)
+  target_link_libraries(subbyte_${layer}_cuda PUBLIC subbyte::${layer} PRIVATE ${subbyte_cuda_runtime})
   foreach(arch IN LISTS SUBBYTE_CUDA_ARCHITECTURES)
     set(code sm_${arch})
-    if(arch MATCHES "^([0-9]+)on([0-9]+)$")
+    if(SUBBYTE_INTERPRET_CUDA)
+      set(code compute_${arch})
+    elseif(arch MATCHES "^([0-9]+)on([0-9]+)$")
       set(arch ${CMAKE_MATCH_1})
       set(code sm_${CMAKE_MATCH_2})
     elseif(NOT arch MATCHES "a$")
@@ -104,6 +120,16 @@ function(subbyte_cuda layer)
     target_compile_options(subbyte_${layer}_cuda PRIVATE
       "SHELL:-gencode arch=compute_${arch},code=${code}")
   endforeach()
+  subbyte_ptx_for_interpreter(subbyte_${layer}_cuda)
   target_compile_options(subbyte_${layer}_cuda PRIVATE -std=c++20
     -Xcompiler=-Wall,-Wextra,-fvisibility=hidden -Wno-deprecated-gpu-targets)
+endfunction()
+
+# subbyte_ptx_for_interpreter(<target>): keeps the PTX of its objects as text that the interpreter
+# finds.
+function(subbyte_ptx_for_interpreter target)
+  if(SUBBYTE_INTERPRET_CUDA)
+    target_compile_options(${target} PRIVATE
+      "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xfatbin --compress-mode=none>")
+  endif()
 endfunction()

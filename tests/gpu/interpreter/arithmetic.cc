@@ -69,13 +69,15 @@ uint64_t fused_floats(const Instruction& in, Type type, uint64_t a, uint64_t b, 
 
 // --- integers
 
+__extension__ using Signed128 = __int128;
+__extension__ using Unsigned128 = unsigned __int128;
+
 uint64_t high_product(Type type, uint64_t a, uint64_t b) {
   if (is_signed(type)) {
-    const __int128 product = static_cast<__int128>(signed_bits(type, a)) * signed_bits(type, b);
+    const Signed128 product = static_cast<Signed128>(signed_bits(type, a)) * signed_bits(type, b);
     return low_bits(type, static_cast<uint64_t>(product >> (8 * width(type))));
   }
-  const unsigned __int128 product =
-      static_cast<unsigned __int128>(low_bits(type, a)) * low_bits(type, b);
+  const Unsigned128 product = static_cast<Unsigned128>(low_bits(type, a)) * low_bits(type, b);
   return low_bits(type, static_cast<uint64_t>(product >> (8 * width(type))));
 }
 

@@ -18,7 +18,7 @@ struct Cluster;
 
 /// A call of a function.
 struct Frame {
-  explicit Frame(const Function& function);
+  explicit Frame(const Function& called);
 
   const Function* function;
   size_t next = 0;  // instruction

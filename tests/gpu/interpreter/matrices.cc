@@ -19,7 +19,8 @@ int num_parts(const Operand& operand) {
 
 /// Row-major numbers.
 struct Numbers {
-  explicit Numbers(int rows, int columns) : columns(columns), values(size_t(rows) * columns) {}
+  explicit Numbers(int rows, int num_columns)
+      : columns(num_columns), values(size_t(rows) * num_columns) {}
   double& at(int row, int column) { return values[size_t(row) * columns + column]; }
 
   int columns;

@@ -7,11 +7,11 @@
 namespace subbyte::interpreter {
 namespace {
 
-constexpr uint64_t kBlank = 16;  // the alignment of each part of a frame
+constexpr uint64_t kFrameAlignment = 16;  // of each part of a frame
 constexpr uint8_t kPoison = 0xff;
 
 uint64_t padded(uint64_t bytes) {
-  return (bytes + kBlank - 1) / kBlank * kBlank;
+  return (bytes + kFrameAlignment - 1) / kFrameAlignment * kFrameAlignment;
 }
 
 void end(Thread& thread) {
@@ -179,13 +179,14 @@ constexpr ThreadInstruction kInstructions[] = {
 
 }  // namespace
 
-Frame::Frame(const Function& function)
-    : function(&function), registers(static_cast<size_t>(function.num_registers)) {
-  const uint64_t parameter_bytes = padded(function.parameter_bytes);
-  const uint64_t argument_bytes = padded(function.argument_bytes);
-  memory.assign(parameter_bytes + argument_bytes + padded(function.local_bytes) + kBlank, kPoison);
+Frame::Frame(const Function& called)
+    : function(&called), registers(static_cast<size_t>(called.num_registers)) {
+  const uint64_t parameter_bytes = padded(called.parameter_bytes);
+  const uint64_t argument_bytes = padded(called.argument_bytes);
+  memory.assign(parameter_bytes + argument_bytes + padded(called.local_bytes) + kFrameAlignment,
+                kPoison);
   parameters = memory.data();
-  while (reinterpret_cast<uintptr_t>(parameters) % kBlank != 0) ++parameters;
+  while (reinterpret_cast<uintptr_t>(parameters) % kFrameAlignment != 0) ++parameters;
   arguments = parameters + parameter_bytes;
   locals = arguments + argument_bytes;
 }
