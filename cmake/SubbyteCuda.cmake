@@ -11,8 +11,8 @@ set(SUBBYTE_CUDA_ARCHITECTURES 80 90a CACHE STRING "GPUs that the CUDA kernels a
 # that everything compiles and links.
 set(SUBBYTE_CUDA_WEIGHTS all CACHE STRING "Lines of weights.def that get kernels: all, or names")
 
-# Kernels are then compiled to PTX alone, and gpu_test and all other programs of the build are linked
-# with tests/gpu/interpreter, which runs it on the CPU, instead of CUDA's runtime.
+# Kernels are then compiled to PTX alone, and programs, gpu_test among them, are linked with
+# tests/gpu/interpreter, which runs it on the CPU, instead of CUDA's runtime.
 option(SUBBYTE_INTERPRET_CUDA "Run the CUDA kernels on the CPU, to test them without a GPU" OFF)
 if(SUBBYTE_INTERPRET_CUDA AND NOT SUBBYTE_BUILD_TESTS)
   message(FATAL_ERROR "SUBBYTE_INTERPRET_CUDA is for tests: SUBBYTE_BUILD_TESTS=ON")
@@ -106,7 +106,8 @@ function(subbyte_cuda layer)
     "build subbyte_${layer}_cuda src/${layer}/cuda src/${layer}/gpu\n")
   add_library(subbyte::${layer}_cuda ALIAS subbyte_${layer}_cuda)
   set_target_properties(subbyte_${layer}_cuda PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  target_link_libraries(subbyte_${layer}_cuda PUBLIC subbyte::${layer} PRIVATE ${subbyte_cuda_runtime})
+  target_link_libraries(subbyte_${layer}_cuda PUBLIC subbyte::${layer}
+    PRIVATE ${subbyte_cuda_runtime})
   foreach(arch IN LISTS SUBBYTE_CUDA_ARCHITECTURES)
     set(code sm_${arch})
     if(SUBBYTE_INTERPRET_CUDA)

@@ -14,23 +14,41 @@ gpu_sanitizer_tests+=':GpuSample.refuses*:GpuSample.is_captured*:GpuSteps.graphs
 # Those of several GPUs, each of which takes all that there are.
 gpu_rank_tests='*RanksOnGpus*:*StagesOnGpus*:*OneModelOnGpus*:GpuExchange.*'
 
+# Small tests for the interpreter of PTX that together have each kind of instruction: normalisation,
+# rotation, attention by mma and by wgmma with TMA, products of 16 bits, routing, experts.
+gpu_interpreted_tests='GpuNorm.*:GpuRotate.*:GpuDense.*:GpuAttendBatch.windows'
+gpu_interpreted_tests+=':GpuAttendBatch.long_sequences*:GpuRouting.is_what*'
+gpu_interpreted_tests+=':GpuPagedAttention.prompts_by_wgmma*:GpuExperts.of_long_rows'
+
 command_gpu_test() {
   local sanitize=false preset=release gpus=0 options=() program
   while (($#)); do
     case $1 in
       --sanitize) sanitize=true ;;
       --ampere) preset=ampere ;;
+      --interpreted) preset=interpreted ;;
       --gpus)
         [[ ${2:-} =~ ^[2-8]$ ]] || die "gpu-test: --gpus: expected 2 to 8, found '${2:-}'"
         gpus=$2
         shift
         ;;
       -*) options+=("$1") ;;
-      *) die "gpu-test: '$1' is none of --sanitize, --ampere, --gpus N, options of GoogleTest" ;;
+      *)
+        die "gpu-test: '$1' is none of --sanitize, --ampere, --interpreted, --gpus N, options of" \
+          "GoogleTest"
+        ;;
     esac
     shift
   done
-  [[ $preset == release || $sanitize == false ]] || die "gpu-test: --sanitize without --ampere"
+  [[ $preset == release || $sanitize == false ]] ||
+    die "gpu-test: --sanitize without --ampere and --interpreted"
+  [[ $preset != interpreted || $gpus == 0 ]] || die "gpu-test: --gpus without --interpreted"
+  if [[ $preset == interpreted ]]; then
+    interpret_gpu_tests "${options[@]}"
+    report_skips
+    report_tests ", $num_skipped skipped"
+    return
+  fi
   find_gpu_program gpu_test tests/gpu/gpu_test "$preset"
   if ((gpus)); then
     use_gpus "$gpus"
@@ -44,6 +62,30 @@ command_gpu_test() {
   if [[ $sanitize == true ]]; then sanitize_gpu_tests "$program"; fi
   report_skips
   report_tests ", $num_skipped skipped"
+}
+
+# interpret_gpu_tests [OPTION...]: on the CPU, in a process for each of its cores. Where the
+# interpreter stops a test, its process ends, and tools/run_gtest.py goes on with the others.
+interpret_gpu_tests() {
+  local program=build/interpreted/tests/gpu/gpu_test parts reports i pids=()
+  [[ $* == *--gtest_filter* ]] || set -- "--gtest_filter=$gpu_interpreted_tests" "$@"
+  build_gpu_programs interpreted gpu_test
+  parts=$(nproc)
+  reports=$(mktemp -d)
+  echo "== interpret $program in $parts processes $*" >&2
+  for ((i = 0; i < parts; ++i)); do
+    python3 tools/run_gtest.py --part "$i/$parts" --report "$reports/$i" "$program" "$@" >&2 &
+    pids+=($!)
+  done
+  for ((i = 0; i < parts; ++i)); do
+    wait "${pids[i]}" || [[ -e $reports/$i ]] || die "$program cannot be run"
+    num_passed=$((num_passed + $(grep -c '^passed ' "$reports/$i" || true)))
+    num_failed=$((num_failed + $(grep -c '^failed ' "$reports/$i" || true)))
+    num_skipped=$((num_skipped + $(grep -c '^skipped ' "$reports/$i" || true)))
+    skip_reasons+=$(sed -n 's/^skipped [^:]*: //p' "$reports/$i")$'\n'
+  done
+  rm -r "$reports"
+  if ((num_passed + num_failed + num_skipped == 0)); then die "no test of $program was chosen"; fi
 }
 
 # use_gpus NUMBER: programs see the first ones alone.
