@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cctype>
 
+#include "lexer.h"
 #include "program.h"
 #include "report.h"
-#include "text.h"
 
 namespace subbyte::interpreter {
 namespace {

@@ -3,9 +3,9 @@
 #include <cctype>
 #include <cstring>
 
+#include "lexer.h"
 #include "program.h"
 #include "report.h"
-#include "text.h"
 
 namespace subbyte::interpreter {
 namespace {

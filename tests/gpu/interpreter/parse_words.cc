@@ -3,9 +3,9 @@
 #include <cctype>
 #include <unordered_map>
 
+#include "lexer.h"
 #include "program.h"
 #include "report.h"
-#include "text.h"
 
 namespace subbyte::interpreter {
 namespace {

@@ -1,4 +1,4 @@
-#include "text.h"
+#include "lexer.h"
 
 #include <algorithm>
 #include <cctype>
