@@ -16,7 +16,8 @@ gpu_rank_tests='*RanksOnGpus*:*StagesOnGpus*:*OneModelOnGpus*:GpuExchange.*'
 
 # Small tests for the interpreter of PTX that together have each kind of instruction: normalisation,
 # rotation, attention by mma and by wgmma with TMA, products of 16 bits, routing, experts.
-gpu_interpreted_tests='GpuNorm.*:GpuRotate.*:GpuDense.*:GpuAttendBatch.windows'
+gpu_interpreted_tests='GpuNorm.*:GpuRotate.*:GpuAttendBatch.windows'
+gpu_interpreted_tests+=':GpuDense.products*:GpuDense.batch*:GpuDense.*_head'
 gpu_interpreted_tests+=':GpuAttendBatch.long_sequences*:GpuRouting.is_what*'
 gpu_interpreted_tests+=':GpuPagedAttention.prompts_by_wgmma*:GpuExperts.of_long_rows'
 
