@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <numeric>
+#include <span>
 
 #include "experts_formula.h"
 #include "matrix/alternate_rows.h"
@@ -22,6 +23,19 @@ constexpr WeightFormat kKbit3 = {Format::kNFL3, Format::kF16, Zero::kNone, 32};
 constexpr WeightFormat kKbit5 = {Format::kNFL5, Format::kF16, Zero::kNone, 32};
 constexpr WeightFormat kGptq8 = {Format::kU8, Format::kF16, Zero::kU8, 32};
 constexpr WeightFormat kU4In32s = {Format::kU4, Format::kF16, Zero::kU8, 32};
+
+/// Random experts and tokens, and the formula of them.
+void expect_formula_of(const WeightFormat& format, const Sizes& sizes, uint64_t seed,
+                       std::span<const cuda::Number> numbers, std::span<const int64_t> tokens) {
+  const TestExperts experts = random_experts(format, sizes, seed);
+  for (const cuda::Number number : numbers) {
+    OnGpu on(experts, number);
+    for (const int64_t count : tokens) {
+      expect_formula(experts, random_tokens(sizes, count, number, count), number, on,
+                     text_of(format, count, experts.matrices.top_k));
+    }
+  }
+}
 
 TEST(GpuExperts, match_the_formula) {
   for (const WeightFormat& format : {kMxfp4, kAwq, kNf4}) {
@@ -88,29 +102,23 @@ TEST(GpuExperts, with_gate_and_up_of_two_types_do_not_depend_on_neighbours) {
   EXPECT_EQ(on.run(first), std::vector<float>(together.begin(), together.begin() + 320));
 }
 
+constexpr cuda::Number kF16Alone[] = {cuda::Number::kF16};
+
 /// Rows that begin at any address, strips and tiles that are not whole.
 TEST(GpuExperts, of_odd_sizes) {
+  constexpr int64_t kTokens[] = {1, 12, 70};
   for (const WeightFormat& format : {kMxfp4, kAwq, kNf4}) {
     for (const Sizes& sizes : {Sizes{5, 100, 52}, Sizes{3, 264, 77}, Sizes{1, 33, 1}}) {
-      const TestExperts experts = random_experts(format, sizes, 3);
-      OnGpu on(experts, cuda::Number::kF16);
-      for (const int64_t tokens : {1, 12, 70}) {
-        expect_formula(experts, random_tokens(sizes, tokens, cuda::Number::kF16, tokens),
-                       cuda::Number::kF16, on, text_of(format, tokens, experts.matrices.top_k));
-      }
+      expect_formula_of(format, sizes, 3, kF16Alone, kTokens);
     }
   }
 }
 
 /// Rows as long as those of gpt-oss: inputs come in chunks.
 TEST(GpuExperts, of_long_rows) {
+  constexpr int64_t kTokens[] = {1, 20, 130};
   for (const Sizes& sizes : {Sizes{2, 2880, 320}, Sizes{2, 320, 2880}}) {
-    const TestExperts experts = random_experts(kMxfp4, sizes, 4);
-    OnGpu on(experts, cuda::Number::kF16);
-    for (const int64_t tokens : {1, 20, 130}) {
-      expect_formula(experts, random_tokens(sizes, tokens, cuda::Number::kF16, tokens),
-                     cuda::Number::kF16, on, text_of(kMxfp4, tokens, 2));
-    }
+    expect_formula_of(kMxfp4, sizes, 4, kF16Alone, kTokens);
   }
 }
 
@@ -118,16 +126,10 @@ TEST(GpuExperts, of_long_rows) {
 /// are parts.
 TEST(GpuExperts, of_short_rows) {
   constexpr WeightFormat kU2In16s = {Format::kU2, Format::kF16, Zero::kU8, 16};
+  constexpr int64_t kTokens[] = {9, 20, 130};
   for (const WeightFormat& format : {kAwq, kU4In32s, kGptq8, kU2In16s, kQ6K}) {
     for (const Sizes& sizes : {Sizes{8, 160, 512}, Sizes{8, 384, 64}, Sizes{4, 64, 32}}) {
-      const TestExperts experts = random_experts(format, sizes, 13);
-      for (const cuda::Number number : kNumbers) {
-        OnGpu on(experts, number);
-        for (const int64_t tokens : {9, 20, 130}) {
-          expect_formula(experts, random_tokens(sizes, tokens, number, tokens), number, on,
-                         text_of(format, tokens, experts.matrices.top_k));
-        }
-      }
+      expect_formula_of(format, sizes, 13, kNumbers, kTokens);
     }
   }
 }
@@ -135,16 +137,10 @@ TEST(GpuExperts, of_short_rows) {
 /// CTAs of panels that have several units, of two experts, too, and rings that are filled again
 /// within a unit.
 TEST(GpuExperts, of_several_units_of_a_cta) {
+  constexpr int64_t kTokens[] = {9, 20, 70};
   for (const WeightFormat& format : {kAwq, kQ4K, kU4In32s}) {
     for (const Sizes& sizes : {Sizes{16, 320, 1056}, Sizes{3, 1120, 288}}) {
-      const TestExperts experts = random_experts(format, sizes, 14);
-      for (const cuda::Number number : kNumbers) {
-        OnGpu on(experts, number);
-        for (const int64_t tokens : {9, 20, 70}) {
-          expect_formula(experts, random_tokens(sizes, tokens, number, tokens), number, on,
-                         text_of(format, tokens, experts.matrices.top_k));
-        }
-      }
+      expect_formula_of(format, sizes, 14, kNumbers, kTokens);
     }
   }
 }
