@@ -19,7 +19,8 @@ gpu_rank_tests='*RanksOnGpus*:*StagesOnGpus*:*OneModelOnGpus*:GpuExchange.*'
 gpu_interpreted_tests='GpuNorm.*:GpuRotate.*:GpuAttendBatch.windows'
 gpu_interpreted_tests+=':GpuDense.products*:GpuDense.batch*:GpuDense.*_head'
 gpu_interpreted_tests+=':GpuAttendBatch.long_sequences*:GpuRouting.is_what*'
-gpu_interpreted_tests+=':GpuPagedAttention.prompts_by_wgmma*:GpuExperts.of_long_rows'
+gpu_interpreted_tests+=':GpuPagedAttention.prompts_by_wgmma*'
+gpu_interpreted_tests+=':GpuExperts.of_long_rows:GpuExperts.of_short_rows'
 
 command_gpu_test() {
   local sanitize=false preset=release gpus=0 options=() program
