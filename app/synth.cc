@@ -141,10 +141,9 @@ void add_synth(Program& program, Invocation& invocation) {
   command.option("--layers", synth.layers, "only the first layers, this many of them (0: all)")
       .zero_is_default()
       .shows_default();
-  command
-      .option("--group-size", synth.group_size,
-              "inputs that share a scale, where a format leaves them open")
-      .shows_default();
+  command.option(
+      "--group-size", synth.group_size,
+      fmt::format("inputs that share a scale, for formats that leave it open ({})", kUsualGroup));
   command.flag("--json", options->json, "print one JSON object");
   command.shares(Shares::kThreads);
   command.run([options, &invocation] { return run(invocation, *options); });

@@ -34,6 +34,18 @@ Result<const ModelShape*> choose_shape(const SynthOptions& options) {
   return shape;
 }
 
+Status check_group(const std::string& name, int64_t size) {
+  const SyntheticFormat* const format = find_synthetic_format(name).format;
+  const auto refuse = [&](const std::string& expected) {
+    return Error{"synth.group_size", fmt::format("group size {}, {}", size, expected)};
+  };
+  if (format == nullptr) return refuse(fmt::format("but {} has no groups", name));
+  const int64_t own = format->format.group_size;
+  if (own != 0 && own != size) return refuse(fmt::format("but that of {} is always {}", name, own));
+  if (size <= 0 || size % 8 != 0) return refuse("expected a positive multiple of 8");
+  return {};
+}
+
 Status check_options(const ModelShape& shape, const SynthOptions& options) {
   const auto formats = synthetic_formats(family_of(shape));
   if (std::ranges::find(formats, options.format) == formats.end()) {
@@ -45,13 +57,7 @@ Status check_options(const ModelShape& shape, const SynthOptions& options) {
     return Error{"synth.layers", fmt::format("{} layers, but {} {} has {}", options.layers,
                                              options.arch, options.shape, shape.layers)};
   }
-  const SyntheticFormat* const format = find_synthetic_format(options.format).format;
-  const bool has_any_group = format != nullptr && format->format.group_size == 0;
-  if (has_any_group && (options.group_size <= 0 || options.group_size % 8 != 0)) {
-    return Error{"synth.group_size", fmt::format("group size {}, expected a positive multiple of 8",
-                                                 options.group_size)};
-  }
-  return {};
+  return options.group_size ? check_group(options.format, *options.group_size) : Status();
 }
 
 Status write_tensor(const SynthTensor& tensor, uint64_t seed, Executor& pool,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "base/leftover.h"
@@ -13,12 +14,15 @@
 
 namespace subbyte {
 
+/// Inputs that share a scale in published checkpoints, where a format leaves it open.
+inline constexpr int64_t kUsualGroup = 128;
+
 struct SynthOptions {
-  std::string arch = {};       // one of shape_archs(); empty: the first
-  std::string shape = "0.6b";  // one of shape_names(arch)
-  std::string format = {};     // one of synthetic_formats(); empty: the first
-  int64_t layers = 0;          // at most those of the shape; 0: all of them
-  int64_t group_size = 128;    // of formats that have any
+  std::string arch = {};                   // one of shape_archs(); empty: the first
+  std::string shape = "0.6b";              // one of shape_names(arch)
+  std::string format = {};                 // one of synthetic_formats(); empty: the first
+  int64_t layers = 0;                      // at most those of the shape; 0: all of them
+  std::optional<int64_t> group_size = {};  // of formats that leave it open; none: kUsualGroup
   uint64_t seed = 0;
   uint64_t shard_bytes = uint64_t{4} << 30;  // larger models are written in shards with an index
   Notice notice = nullptr;                   // of what earlier runs left behind

@@ -31,7 +31,8 @@ std::string synthetic_config(const ModelShape& shape, int64_t layers, const Synt
                     weights.exporter->write_experts == nullptr;
   config["torch_dtype"] = half ? "float16" : "bfloat16";
   if (weights.format != nullptr) {
-    config["quantization_config"] = quantization_config(weights, options.group_size);
+    config["quantization_config"] =
+        quantization_config(weights, options.group_size.value_or(kUsualGroup));
   }
   // In the order of the alphabet, as published.
   return json::to_text(json::sorted(config), 2) + "\n";

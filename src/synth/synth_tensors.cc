@@ -67,7 +67,7 @@ class TensorWriter {
  private:
   WeightFormat format_of(const FileMatrix& matrix) const {
     WeightFormat format = weights_.format->format;
-    if (format.group_size == 0) format.group_size = options_.group_size;
+    if (format.group_size == 0) format.group_size = options_.group_size.value_or(kUsualGroup);
     format.rotation = rotation_of(matrix.cols, format.rotation);
     return format;
   }

@@ -356,6 +356,14 @@ TEST(synth, refuses_what_it_does_not_know_and_names_what_there_is) {
     options.group_size = size;
     EXPECT_EQ(code_of(options), "synth.group_size") << size;
   }
+  for (const char* const format : {"bf16", "fp8", "kbit4", "vq2"}) {
+    options = tiny({"qwen3", format});
+    options.group_size = 64;
+    EXPECT_EQ(code_of(options), "synth.group_size") << format;
+  }
+  options = tiny({"qwen3", "fp8"});
+  options.group_size = 128;  // which it has in any case
+  EXPECT_EQ(code_of(options), "");
   options = tiny({"qwen3", "awq"});
   options.shape = "9b";
   ThreadPool pool(1);
