@@ -16,6 +16,7 @@
 #include "app/tensor_table.h"
 #include "app/terminal.h"
 #include "app/wrap.h"
+#include "backends/divisions.h"
 #include "backends/matrix_bytes.h"
 #include "checkpoints/config/model_files.h"
 #include "checkpoints/model_path.h"
@@ -34,8 +35,8 @@ struct Options {
   std::string path;
   bool json = false;
   bool tensors = false;
-  int64_t ranks = 0;
-  int64_t stages = 0;
+  int ranks = 0;
+  int stages = 0;
 };
 
 double megabytes(uint64_t bytes) {
@@ -214,25 +215,27 @@ std::string as_page(const Inspection& inspection, const std::optional<GroupSizes
 
 /// Of a model that loads; nullopt where nobody asks for ranks, and its files are not opened again.
 Result<std::optional<GroupSizes>> sizes_of_ranks(const std::filesystem::path& path, Backend& host,
-                                                 int64_t ranks) {
+                                                 int ranks) {
   if (ranks == 0) return std::optional<GroupSizes>();
-  SizingBackend backend(host, static_cast<int>(ranks));
+  SizingBackend backend(host, ranks);
   SUBBYTE_CHECK(check_loading(path, backend, Reads::kHeaders));
   return std::optional<GroupSizes>(backend.sizes());
 }
 
 /// The same of stages; none where nobody asks.
 Result<std::vector<StageOf>> parts_of_stages(const std::filesystem::path& path, Executor& host,
-                                             int64_t count) {
+                                             int count) {
   std::vector<StageOf> all;
   if (count == 0) return all;
   SUBBYTE_TRY(const StepPlan plan, plan_of(ModelFiles(path), host, host_matrix_bytes));
-  SUBBYTE_TRY(const std::vector<Stage> stages, even_stages(plan, static_cast<int>(count)));
+  SUBBYTE_TRY(const std::vector<Stage> stages, even_stages(plan, count));
   for (const Stage& stage : stages) all.push_back({stage, parts_of(plan, stage)});
   return all;
 }
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
+  SUBBYTE_CHECK(check_divisions(
+      {.tensor_parallel_size = options.ranks, .pipeline_parallel_size = options.stages}));
   SUBBYTE_TRY(const auto path, find_checkpoint(options.path));
   SUBBYTE_TRY(const auto backend, host_backend(invocation));
   SUBBYTE_TRY(const Inspection inspection, inspect(path, backend->host(), backend.get()));
