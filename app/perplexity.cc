@@ -8,6 +8,7 @@
 #include "app/command.h"
 #include "app/output.h"
 #include "app/text_input.h"
+#include "backends/processes.h"
 #include "base/quote.h"
 #include "engine/divergence.h"
 #include "engine/perplexity.h"
@@ -104,7 +105,18 @@ Result<ExitCode> compare(const Invocation& invocation, const Options& options,
   return kOk;
 }
 
+/// Processes that have some of a model each meet for one model.
+Status check_reference(const Invocation& invocation, const Options& options) {
+  if (options.reference.empty()) return {};
+  SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));
+  if (!is_one_of_several(device)) return {};
+  return Error{"usage.arguments",
+               "--compare runs two models in one process: leave mpirun out; there "
+               "--tensor-parallel and --pipeline-parallel divide both, too"};
+}
+
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
+  SUBBYTE_CHECK(check_reference(invocation, options));
   SUBBYTE_TRY(const std::string text, read_text(options.file));
   SUBBYTE_TRY(ReadyModel loaded, open(invocation, options.model));
   SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.files));

@@ -294,6 +294,10 @@ class Refusals(unittest.TestCase):
             self.expect_line([*MPIRUN, "-n", "1", *ask, ":", "-n", "1", "true"],
                              "another process of mpirun has not come")
 
+    def test_a_model_beside_another_one(self) -> None:
+        self.expect_line(on_ranks(2, "perplexity", DEMO, __file__, "--compare", DEMO),
+                         "--compare runs two models in one process: leave mpirun out")
+
     def test_a_model_that_is_not_there(self) -> None:
         self.expect_line(on_ranks(2, "run", "no/model", "-p", "x"), "no/model")
 
