@@ -17,9 +17,10 @@ enum class Activations : uint8_t {
   kBF16,   // rounded to bf16 where the machine multiplies that fast
   kInt8,   // 8 bits with a scale for each 32 inputs, where that is fast; not on a GPU
   kMxfp8,  // the inputs of experts become MXFP8 (W4A8 with experts of 4 bits), all else as kF32
-  kFp8     // inputs of many tokens beside weights in E4M3 with scales for 128 inputs become E4M3
+  kFp8,    // inputs of many tokens beside weights in E4M3 with scales for 128 inputs become E4M3
            // with a factor for 128 of a token (W8A8), on GPUs of compute capability 9.0 and of
            // models that were made for it; all else as kF32
+  kWide    // on a GPU bf16, which f16 may be too narrow for; on the CPU as kF32
 };
 
 /// Where and how to compute.

@@ -44,7 +44,7 @@ AutoDevice with_wide_activations(AutoDevice device) {
     DeviceOptions wide = options;
     const bool has_gpu = options.device != "cpu" && options.gpu_layers != 0;
     const bool is_f16 = options.activations == Activations::kF32 && has_gpu;
-    if (is_f16) wide.activations = Activations::kBF16;
+    if (is_f16) wide.activations = Activations::kWide;
     return make(wide);
   };
   return device;

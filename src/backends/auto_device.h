@@ -22,8 +22,8 @@ struct AutoDevice {
   std::function<Result<int>()> find_gpu = first_usable_gpu;
 };
 
-/// The same, but for GPUs whose activations would be f16: they are bf16. f16 ends at 65504, which
-/// squares pass from 256 on.
+/// The same, but for GPUs whose activations would be f16: they are bf16, and those of layers on the
+/// CPU beside one stay f32. f16 ends at 65504, which squares pass from 256 on.
 AutoDevice with_wide_activations(AutoDevice device);
 
 /// The machine options.device; for "auto" a GPU, or the CPU where there is none, where it does not

@@ -269,7 +269,7 @@ TEST(AutoDevice, may_have_bf16_where_gpus_would_have_f16) {
   EXPECT_FALSE(choose_machine({.device = "cuda:1", .gpu_layers = 0}, device).ok());
   using Made = std::vector<std::pair<std::string, Activations>>;
   EXPECT_EQ(made, (Made{{"cpu", Activations::kF32},
-                        {"cuda:1", Activations::kBF16},
+                        {"cuda:1", Activations::kWide},
                         {"cpu", Activations::kMxfp8},
                         {"cuda:1", Activations::kMxfp8},
                         {"cuda:1", Activations::kF32}}));
@@ -283,7 +283,7 @@ std::array<CudaOptions, 2> made_as_ranks(bool is_wide) {
   const auto choose = [&](int rank) {
     AutoDevice device;
     device.make = [&, rank](const DeviceOptions& asked) -> Result<std::unique_ptr<Backend>> {
-      const CudaOptions own = {.is_bf16 = asked.activations == Activations::kBF16,
+      const CudaOptions own = {.is_bf16 = asked.activations == Activations::kWide,
                                .step_kernel_tokens = asked.step_kernel_tokens};
       SUBBYTE_TRY(made[rank], as_first_rank(*exchanges[rank], own));
       return Error{"cuda.device", "none"};

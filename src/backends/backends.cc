@@ -54,8 +54,10 @@ Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int inde
   SUBBYTE_CHECK(check_stages(options));
   SUBBYTE_CHECK(check_num_threads(options.num_threads));
   SUBBYTE_CHECK(device::count_gpus());
+  const bool is_bf16 =
+      options.activations == Activations::kBF16 || options.activations == Activations::kWide;
   const CudaOptions own = {.index = index,
-                           .is_bf16 = options.activations == Activations::kBF16,
+                           .is_bf16 = is_bf16,
                            .mxfp8_experts = options.activations == Activations::kMxfp8,
                            .fp8_activations = options.activations == Activations::kFp8,
                            .num_threads = options.num_threads,

@@ -26,7 +26,7 @@ std::string program() {
 
 /// Options that change the bits of results: a rank with others would compute another model.
 std::string arithmetic(const DeviceOptions& device) {
-  constexpr std::string_view kNames[] = {"f32", "bf16", "int8", "mxfp8", "fp8"};
+  constexpr std::string_view kNames[] = {"f32", "bf16", "int8", "mxfp8", "fp8", "wide"};
   return fmt::format("--activations {}{}{}", kNames[static_cast<std::size_t>(device.activations)],
                      device.batch_invariant ? " --batch-invariant" : "",
                      device.isa.empty() ? "" : " with kernels of " + device.isa);
