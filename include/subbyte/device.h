@@ -72,7 +72,7 @@ struct DeviceList {
 };
 
 /// Lists the devices of this machine. `measures`: with the bandwidth of each memory, read from 256
-/// MiB, or as much as is beyond the caches, up to 2 GiB: about a second a device. Codes: those of
+/// MiB, or as much as is beyond the caches, up to 2 GiB: up to a second a device. Codes: those of
 /// the CPU (isa.unsupported).
 Result<DeviceList> list_devices(const DeviceOptions& options = {}, bool measures = false);
 

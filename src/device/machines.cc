@@ -16,6 +16,7 @@ namespace {
 constexpr int kLeastMajor = 8;  // compute capability that the kernels need
 constexpr int kHopperMajor = 9;
 constexpr uint64_t kCacheMultiple = 2;  // how far beyond the caches a measurement has to be
+constexpr int64_t kWrittenAtOnce = int64_t{2} << 20;
 
 /// `measure` takes bytes, and gives nothing where there is no room for them.
 template <typename Measure>
@@ -62,11 +63,16 @@ double measure_read_bandwidth(std::span<const std::byte> memory, Executor& threa
 }
 
 double measure_read_bandwidth(Executor& threads) {
+  const uint64_t least = kCacheMultiple * last_level_cache_bytes();
   return measure_beyond_caches([&](int64_t bytes) -> std::optional<double> {
     const auto size = static_cast<std::size_t>(bytes);
+    if (size < least) return 0.0;
     try {
       const std::shared_ptr<std::byte[]> memory = allocate_bytes(size);
-      std::fill_n(memory.get(), size, std::byte{1});  // pages that were never written share one
+      // Pages that were never written share one.
+      threads.parallel_for(bytes, kWrittenAtOnce, [&](int64_t begin, int64_t end, int) {
+        std::fill(memory.get() + begin, memory.get() + end, std::byte{1});
+      });
       return measure_read_bandwidth({memory.get(), size}, threads);
     } catch (const std::bad_alloc&) {
       return {};

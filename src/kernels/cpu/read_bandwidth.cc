@@ -13,7 +13,8 @@ namespace {
 using Words [[gnu::vector_size(64)]] = uint64_t;
 
 constexpr std::size_t kStep = 512;  // bytes of one stream before the next has its turn
-constexpr std::size_t kWindow = std::size_t{32} << 20;
+constexpr std::size_t kMostWindow = std::size_t{32} << 20;
+constexpr std::size_t kTriedWindows = 8;  // by which a pattern is compared with the others
 
 /// What prefetches lines before they are read.
 enum class Prefetch : uint8_t {
@@ -70,16 +71,20 @@ uint64_t read_streams(const std::byte* begin, std::size_t size, std::size_t stre
   }
 }
 
+struct Pattern {
+  std::size_t streams = 1;
+  Prefetch prefetch = Prefetch::kHardware;
+};
+
 /// One reading of `memory` by all threads; seconds.
-double time_reading(std::span<const std::byte> memory, Executor& pool, std::size_t streams,
-                    Prefetch prefetch) {
+double time_reading(std::span<const std::byte> memory, Executor& pool, const Pattern& pattern) {
   std::vector<uint64_t> sums(pool.size());
   const std::size_t share = memory.size() / static_cast<std::size_t>(pool.size());
   const auto start = std::chrono::steady_clock::now();
   pool.parallel_for(pool.size(), 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const std::byte* p = memory.data() + static_cast<std::size_t>(i) * share;
-      sums[i] = read_streams(p, share, streams, prefetch);
+      sums[i] = read_streams(p, share, pattern.streams, pattern.prefetch);
     }
   });
   const auto stop = std::chrono::steady_clock::now();
@@ -87,37 +92,52 @@ double time_reading(std::span<const std::byte> memory, Executor& pool, std::size
   return std::chrono::duration<double>(stop - start).count();
 }
 
-/// Median bytes per second of `repeats` passes. A pass is timed window by window: on a machine that
-/// others use too, most windows are undisturbed while hardly any pass is.
-double median_rate(std::span<const std::byte> memory, Executor& pool, std::size_t streams,
-                   Prefetch prefetch, int repeats) {
-  // Equal shares of whole steps for every stream of every thread, so that all bytes count.
-  const std::size_t chunk = kStep * streams * static_cast<std::size_t>(pool.size());
-  const std::size_t window = std::min(memory.size(), kWindow) / chunk * chunk;
-  std::vector<double> seconds;
-  for (int pass = 0; pass < std::max(repeats, 1); ++pass) {
-    for (std::size_t at = 0; at + window <= memory.size(); at += window) {
-      seconds.push_back(time_reading(memory.subspan(at, window), pool, streams, prefetch));
+/// Reads memory window by window, round and round: on a machine that others use too, most windows
+/// are undisturbed while hardly any pass is, and none is in a cache when its turn comes again.
+class WindowReader {
+ public:
+  WindowReader(std::span<const std::byte> memory, Executor& pool) : memory_(memory), pool_(pool) {}
+
+  std::size_t windows() const { return (memory_.size() + kMostWindow - 1) / kMostWindow; }
+
+  /// Median bytes per second of the next `count` windows.
+  double median_rate(const Pattern& pattern, std::size_t count) {
+    // Equal shares of whole steps for every stream of every thread, so that all bytes count.
+    const std::size_t chunk = kStep * pattern.streams * static_cast<std::size_t>(pool_.size());
+    const std::size_t window = memory_.size() / windows() / chunk * chunk;
+    std::vector<double> seconds;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t at = next_++ % windows() * window;
+      seconds.push_back(time_reading(memory_.subspan(at, window), pool_, pattern));
     }
+    std::sort(seconds.begin(), seconds.end());
+    return static_cast<double>(window) / seconds[seconds.size() / 2];
   }
-  std::sort(seconds.begin(), seconds.end());
-  return static_cast<double>(window) / seconds[seconds.size() / 2];
-}
+
+ private:
+  std::span<const std::byte> memory_;
+  Executor& pool_;
+  std::size_t next_ = 0;
+};
 
 }  // namespace
 
 ReadBandwidth measure_read_bandwidth(std::span<const std::byte> memory, Executor& pool,
                                      int repeats) {
-  ReadBandwidth best;
-  if (memory.size() < 8 * kStep * static_cast<std::size_t>(pool.size())) return best;
-  for (const int streams : {1, 2, 4, 8}) {
+  if (memory.size() < 8 * kStep * static_cast<std::size_t>(pool.size())) return {};
+  WindowReader reader(memory, pool);
+  Pattern best;
+  double best_rate = 0;
+  for (const std::size_t streams : {1, 2, 4, 8}) {
     for (const Prefetch prefetch : {Prefetch::kHardware, Prefetch::kNear, Prefetch::kFar}) {
-      const double rate =
-          median_rate(memory, pool, static_cast<std::size_t>(streams), prefetch, repeats);
-      if (rate > best.bytes_per_second) best = {rate, streams};
+      const Pattern pattern = {streams, prefetch};
+      const double rate = reader.median_rate(pattern, kTriedWindows);
+      if (rate > best_rate) best = pattern;
+      best_rate = std::max(best_rate, rate);
     }
   }
-  return best;
+  const auto passes = static_cast<std::size_t>(std::max(repeats, 1));
+  return {reader.median_rate(best, passes * reader.windows()), static_cast<int>(best.streams)};
 }
 
 }  // namespace subbyte::cpu
