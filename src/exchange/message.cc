@@ -85,4 +85,12 @@ Status agree(Exchange& exchange, const Status& mine) {
   return {};
 }
 
+Result<int64_t> least(Exchange& exchange, const Result<int64_t>& mine) {
+  SUBBYTE_CHECK(agree(exchange, mine.ok() ? Status() : Status(mine.error())));
+  std::vector<int64_t> all(static_cast<std::size_t>(exchange.size()));
+  SUBBYTE_CHECK(exchange.all_gather(std::as_bytes(std::span(&mine.value(), 1)),
+                                    std::as_writable_bytes(std::span(all))));
+  return *std::ranges::min_element(all);
+}
+
 }  // namespace subbyte

@@ -100,4 +100,7 @@ Status agree_on(Exchange& exchange, std::string_view mine);
 /// exchange.failed, on rank 0 the code of its own error where that is the first.
 Status agree(Exchange& exchange, const Status& mine);
 
+/// The least of a number of each rank, where all have one. Codes: those of agree().
+Result<int64_t> least(Exchange& exchange, const Result<int64_t>& mine);
+
 }  // namespace subbyte

@@ -78,5 +78,22 @@ TEST(RankMessages, ranks_agree_on_the_first_error) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST(RankMessages, the_least_of_a_number_is_known_to_all) {
+  auto ranks = make_thread_exchanges(3);
+  std::vector<std::thread> threads;
+  for (auto& rank : ranks) {
+    threads.emplace_back([mine = std::move(rank)] {
+      const auto found = least(*mine, std::vector<int64_t>{7, 5, int64_t{1} << 40}[mine->rank()]);
+      ASSERT_TRUE(found.ok());
+      EXPECT_EQ(*found, 5);
+      const auto failed = least(
+          *mine, mine->rank() == 1 ? Result<int64_t>(Error{"memory", "none"}) : Result<int64_t>(3));
+      ASSERT_FALSE(failed.ok());
+      EXPECT_EQ(failed.error().message, "rank 1 of 3: none");
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 }  // namespace
 }  // namespace subbyte

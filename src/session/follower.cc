@@ -18,7 +18,7 @@
 namespace subbyte {
 namespace {
 
-enum class Kind : uint32_t { kOpen = 1, kLoad };
+enum class Kind : uint32_t { kOpen = 1, kFree, kLoad };
 
 std::string program() {
   return fmt::format("subbyte {}, commit {}", version(), commit());
@@ -88,6 +88,12 @@ Result<std::unique_ptr<Model>> try_to_load(const ModelFiles& files, Backend& bac
   }
 }
 
+Result<int64_t> free_bytes(Backend& backend) {
+  const MachineMemory* const memory = backend.memory();
+  if (memory == nullptr) return Error{"usage.cache_memory", "the model runs on the CPU there"};
+  return memory->free_bytes();
+}
+
 }  // namespace
 
 Status open_elsewhere(Exchange& others, const DeviceOptions& device, const std::string& name,
@@ -100,6 +106,11 @@ Status open_elsewhere(Exchange& others, const DeviceOptions& device, const std::
   message.add_text(digest);
   SUBBYTE_CHECK(send(others, static_cast<uint32_t>(Kind::kOpen), message));
   return agree(others, {});
+}
+
+Result<int64_t> least_free(Exchange& others, const Result<int64_t>& mine) {
+  SUBBYTE_CHECK(send(others, static_cast<uint32_t>(Kind::kFree)));
+  return least(others, mine);
 }
 
 Status load_elsewhere(Exchange& others, const LoadOptions& options) {
@@ -124,6 +135,10 @@ Status follow_first_rank(const DeviceOptions& device) {
     if (message.kind() == static_cast<uint32_t>(Kind::kOpen)) {
       // Rank 0 says what was refused, and ends.
       static_cast<void>(agree(exchange, open_as(message, device, files)).ok());
+      continue;
+    }
+    if (message.kind() == static_cast<uint32_t>(Kind::kFree)) {
+      static_cast<void>(least(exchange, free_bytes(*backend)).ok());
       continue;
     }
     auto loaded = try_to_load(files, *backend, read_options(message));

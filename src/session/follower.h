@@ -4,6 +4,7 @@
 //
 //   rank 0                                rank 1, 2, ...: follow_first_rank()
 //   open_elsewhere   --- which model -->  opens it; all compare program, options and files
+//   least_free       ----------------->   all tell what their machines have free
 //   load_elsewhere   --- options ------>  loads it; all agree that they have
 //   steps            ----------------->   steps
 //   its end          ----------------->   returns
@@ -21,6 +22,10 @@ namespace subbyte {
 /// does not open it. `device`: as it was asked for.
 Status open_elsewhere(Exchange& others, const DeviceOptions& device, const std::string& name,
                       const ModelFiles& files);
+
+/// Gives the least that the machine of this rank and those of all others have free. Codes: those of
+/// `mine` and of agree().
+Result<int64_t> least_free(Exchange& others, const Result<int64_t>& mine);
 
 /// Lets the other ranks load the model, before rank 0 does; then all agree() on how that went.
 Status load_elsewhere(Exchange& others, const LoadOptions& options);

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "backends/processes.h"
 #include "engine/generation_config.h"
 #include "models/memory_need.h"
+#include "session/follower.h"
 #include "session/not_enough_memory.h"
 #include "session/session.h"
 
@@ -61,7 +63,9 @@ Result<int64_t> bytes_beside_weights(double share, const ReadyModel& ready, Load
                  "--gpu-memory-utilization is a share of a GPU's memory, and the model runs on the "
                  "CPU: --kv-cache-memory-bytes says how much the cache takes"};
   }
-  SUBBYTE_TRY(const int64_t free, memory->free_bytes());
+  Result<int64_t> least = memory->free_bytes();
+  if (Exchange* const others = exchange_of(*ready.backend)) least = least_free(*others, least);
+  SUBBYTE_TRY(const int64_t free, std::move(least));
   const auto budget = static_cast<int64_t>(share * static_cast<double>(free));
   SUBBYTE_TRY(MemoryNeed need, memory_need(ready.files, *ready.backend, options));
   options.cache_positions = positions_within(options, layout, budget - need.sum() + need.cache);
