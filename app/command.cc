@@ -196,8 +196,15 @@ void CacheFlags::add_to(Command command, const std::string& group) {
 
 Result<int64_t> CacheFlags::positions(const ReadyModel& ready, const SessionOptions& options,
                                       int64_t usual) const {
-  if (positions_) return kv_pages(*positions_) * kPagePositions;
-  if (bytes_) return positions_within({.bytes = *bytes_}, ready, options);
+  if (is_given()) {
+    SessionOptions size = options;
+    if (positions_) size.cache_positions = kv_pages(*positions_) * kPagePositions;
+    if (bytes_) {
+      SUBBYTE_TRY(size.cache_positions, positions_within({.bytes = *bytes_}, ready, options));
+    }
+    SUBBYTE_CHECK(check_cache_memory(ready, size));
+    return size.cache_positions;
+  }
   if (!share_) return usual;
   if (*share_ > 0 && *share_ <= 1) return positions_within({.share = *share_}, ready, options);
   return Error{

@@ -44,8 +44,10 @@ struct SessionOptions {
   /// Positions of a sample at most, prompt and answer; 0: 4096, or those that the model was made
   /// for where they are fewer.
   int64_t context = 0;
-  int64_t max_sequences = 8;    // that run at the same time, 1 to 65536; others wait
-  int64_t cache_positions = 0;  // of all together; 0: a context for each sequence
+  int64_t max_sequences = 8;  // that run at the same time, 1 to 65536; others wait
+  /// That all share; 0: a context for each sequence. More than the memory of the host has room for
+  /// is refused (usage.cache_memory).
+  int64_t cache_positions = 0;
   CacheType cache_type = CacheType::kF16;
   int64_t step_tokens = 0;  // that a step computes at most; 0: what suits the machine
   /// Times as long as without them that a step may take for the prompts in it, above 1, where

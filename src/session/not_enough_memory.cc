@@ -15,11 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct FreeMemory {
-  double bytes = 0;
-  std::string_view limit;  // what it is the rest of
-};
-
 /// Of this machine, as the kernel estimates it; infinite where it does not say.
 double machine_bytes() {
   std::ifstream file("/proc/meminfo");
@@ -44,14 +39,15 @@ double address_space_bytes() {
   return std::max(0.0, static_cast<double>(limit.rlim_cur) - used);
 }
 
+}  // namespace
+
 FreeMemory free_memory() {
   const FreeMemory machine = {machine_bytes(), "in this machine"};
   const FreeMemory space = {address_space_bytes(), "below the limit of `ulimit -v`"};
   return space.bytes < machine.bytes ? space : machine;
 }
 
-/// Of the files that weights are in.
-double weight_bytes(const fs::path& model) {
+double weight_file_bytes(const fs::path& model) {
   std::error_code failure;
   if (!fs::is_directory(model, failure)) {
     return static_cast<double>(fs::file_size(model, failure));
@@ -65,8 +61,6 @@ double weight_bytes(const fs::path& model) {
   }
   return sum;
 }
-
-}  // namespace
 
 Error not_enough_memory(const fs::path& path, const ModelConfig& config,
                         const LoadOptions& options) {
@@ -82,8 +76,8 @@ Error not_enough_memory(const fs::path& path, const ModelConfig& config,
                       "as is left, and {:.0f} MB are free {}; a shorter context (-c), fewer "
                       "threads (-t), --kv-cache-type fp8, --head-bits 4 or a smaller model want "
                       "less",
-                      path.string(), weight_bytes(path) / 1e6, options.cache_positions, cache / 1e6,
-                      free.bytes / 1e6, free.limit)};
+                      path.string(), weight_file_bytes(path) / 1e6, options.cache_positions,
+                      cache / 1e6, free.bytes / 1e6, free.limit)};
 }
 
 }  // namespace subbyte

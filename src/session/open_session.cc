@@ -40,6 +40,15 @@ Status check_size(const SessionOptions& size) {
                            kMaxSequences, size.max_sequences, size.context, size.cache_positions)};
 }
 
+/// With the sizes that nobody has said.
+SessionOptions with_sizes(SessionOptions size, const ModelConfig& config) {
+  if (size.context == 0) size.context = std::min(kUsualContext, config.max_positions);
+  if (size.cache_positions == 0 && size.max_sequences <= kMaxSequences) {
+    size.cache_positions = size.max_sequences * size.context;
+  }
+  return size;
+}
+
 LoadOptions load_options(const SessionOptions& size) {
   const int64_t scored_rows = size.scores_prompts ? kScoredPromptTokens : 0;
   return {.head_bits = size.head_bits,
@@ -97,6 +106,27 @@ Result<int64_t> positions_within(const CacheMemory& memory, const ReadyModel& re
                   std::max<int64_t>(bytes, 0), size.context, least)};
 }
 
+Status check_cache_memory(const ReadyModel& ready, const SessionOptions& given) {
+  if (ready.backend->memory() != nullptr || exchange_of(*ready.backend) != nullptr) return {};
+  SUBBYTE_TRY(const StepPlan plan, plan_of(ready.config));
+  SessionOptions size = with_sizes(given, ready.config);
+  if (!check_size(size).ok()) return {};  // which loading says
+  if (size.step_tokens <= 0) size.step_tokens = ready.backend->prompt_chunk();
+  const LoadOptions options = load_options(size);
+  const auto bytes = static_cast<double>(
+      cache_bytes(plan.cache, options.cache_type, cache_size(options, plan.cache)));
+  const FreeMemory free = free_memory();
+  const double room = std::max(0.0, free.bytes - weight_file_bytes(ready.files.path()));
+  if (bytes <= room) return {};
+  const int64_t fits = std::max(positions_within(options, plan.cache, static_cast<int64_t>(room)),
+                                kv_pages(size.context) * kPagePositions);
+  if (size.cache_positions <= fits) return {};
+  return Error{"usage.cache_memory",
+               fmt::format("a cache of {} tokens wants {:.0f} MB, and {:.0f} MB are free {} beside "
+                           "the weights, which is enough for {}",
+                           size.cache_positions, bytes / 1e6, room / 1e6, free.limit, fits)};
+}
+
 Element element_of(CacheType type) {
   switch (type) {
     case CacheType::kF32:
@@ -122,16 +152,13 @@ Result<Session> Session::open(const std::filesystem::path& model, const SessionO
     if (!text->chat_template->ok()) return text->chat_template->error();
   }
   SUBBYTE_CHECK(check_context(ready.config, options.context));
+  if (options.cache_positions > 0) SUBBYTE_CHECK(check_cache_memory(ready, options));
   return load(std::move(ready), std::move(text), options);
 }
 
 Result<Session> Session::load(ReadyModel opened, std::shared_ptr<const TextSetup> text,
                               const SessionOptions& given) {
-  SessionOptions size = given;
-  if (size.context == 0) size.context = std::min(kUsualContext, opened.config.max_positions);
-  if (size.cache_positions == 0 && size.max_sequences <= kMaxSequences) {
-    size.cache_positions = size.max_sequences * size.context;
-  }
+  SessionOptions size = with_sizes(given, opened.config);
   SUBBYTE_CHECK(check_size(size));
   const LoadOptions options = load_options(size);
   std::optional<KvPool> pool;

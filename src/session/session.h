@@ -34,6 +34,12 @@ struct CacheMemory {
 Result<int64_t> positions_within(const CacheMemory& memory, const ReadyModel& ready,
                                  const SessionOptions& options);
 
+/// Refuses a cache of options.cache_positions that the memory of this machine does not hold beside
+/// the weights, and says what does; one of a single context may be larger, as little of it may ever
+/// be used. Of machines with memory of their own, and of ranks in other processes, loading knows.
+/// Code usage.cache_memory.
+Status check_cache_memory(const ReadyModel& ready, const SessionOptions& options);
+
 struct Session::State {
   using Clock = std::chrono::steady_clock;
   struct Sample {

@@ -123,6 +123,22 @@ TEST_F(SessionOpen, has_a_cache_of_a_context_at_least) {
   EXPECT_EQ(refusal(), "session.size");
 }
 
+TEST_F(SessionOpen, has_no_cache_that_memory_cannot_hold) {
+  options_.context = 100;
+  options_.cache_positions = int64_t{1} << 40;
+  const auto session = Session::open(folder_.path(), options_);
+  ASSERT_FALSE(session.ok());
+  EXPECT_EQ(session.error().code, "usage.cache_memory");
+  const std::string& message = session.error().message;
+  const std::string_view before = "which is enough for ";
+  const std::size_t at = message.find(before);
+  ASSERT_NE(at, std::string::npos) << message;
+  // As many are taken, where the memory is still free.
+  options_.cache_positions = std::stoll(message.substr(at + before.size())) / 64;
+  EXPECT_GT(options_.cache_positions, 1000);
+  EXPECT_EQ(refusal(), "");
+}
+
 TEST_F(SessionOpen, goes_to_the_cpu_where_the_gpu_does_not_take_the_model_or_its_cache) {
   for (const auto asked : {testing::Asked::kRoom, testing::Asked::kCache}) {
     std::vector<std::string> choices;
