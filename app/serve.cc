@@ -40,6 +40,8 @@ struct Options {
   SamplingFlags sampling;
   TemplateFlags chat_template;
   http::ServerOptions http;
+  std::optional<std::string> uds;
+  std::optional<int64_t> held_bytes;
   std::optional<int64_t> connections_per_address;
   serve::ServiceOptions service;
   std::vector<std::string> names;
@@ -102,8 +104,40 @@ Status check_names(const Options& options) {
                            quote(prefix))};
 }
 
+/// Where it listens, and with which files.
+Status check_place(const Options& options) {
+  const http::ServerOptions& http = options.http;
+  const auto refuse = [](const std::string& why) { return Error{"usage.arguments", why}; };
+  if (http.host.find('/') != std::string::npos) {
+    return refuse(fmt::format(
+        "--host: expected an address, found {}; --uds PATH listens on a socket", quote(http.host)));
+  }
+  if (options.uds && options.uds->empty()) {
+    return refuse("--uds: expected a path, found an empty one");
+  }
+  if (http.key_file.empty() != http.certificate_file.empty()) {
+    return refuse("--ssl-keyfile and --ssl-certfile are given together, found one of them");
+  }
+  return {};
+}
+
+/// Bytes of all bodies, and of one of them.
+Status set_held_bytes(const Options& options, http::ServerOptions& http) {
+  if (!options.held_bytes) {
+    http.max_held_bytes = std::max(http.max_held_bytes, http.max_body_bytes);
+    return {};
+  }
+  http.max_held_bytes = static_cast<uint64_t>(*options.held_bytes);
+  if (http.max_held_bytes >= http.max_body_bytes) return {};
+  return Error{"usage.arguments",
+               fmt::format("--max-held-bytes: expected at least --max-body-bytes ({}), found {}",
+                           http.max_body_bytes, http.max_held_bytes)};
+}
+
 Status complete(Options& options) {
   SUBBYTE_CHECK(check_names(options));
+  SUBBYTE_CHECK(check_place(options));
+  options.http.uds = options.uds.value_or("");
   if (options.max_slowdown != 0 && !(options.max_slowdown > 1)) {
     return Error{"usage.max_slowdown",
                  fmt::format("--max-slowdown: expected a number above 1, or 0, found {}",
@@ -118,7 +152,8 @@ Status complete(Options& options) {
                              "if everybody may",
                              quote(options.http.host))};
   }
-  options.http.max_held_bytes = std::max(options.http.max_held_bytes, options.http.max_body_bytes);
+  SUBBYTE_CHECK(set_held_bytes(options, options.http));
+  SUBBYTE_CHECK(serve::check_names(access));
   access.checks_host = options.http.uds.empty() && (is_local || !access.allowed_hosts.empty());
   options.http.max_connections_per_address =
       options.connections_per_address.value_or(is_local ? 0 : kPublicConnections);
@@ -128,6 +163,9 @@ Status complete(Options& options) {
     return Error{"usage.api_prefix",
                  fmt::format("--api-prefix begins with \"/\", found {}", quote(prefix))};
   }
+  if (options.service.logs_prompts && options.log == "none") {
+    return Error{"usage.arguments", "--log-prompts: expected --log text or json, found none"};
+  }
   options.service.models = names_of(options);
   options.service.has_seed = options.sampling.has_seed();
   options.service.log = is_quiet() || options.no_log ? serve::Log::kNone : kLogs.at(options.log);
@@ -135,13 +173,12 @@ Status complete(Options& options) {
   return {};
 }
 
-/// The model, ready to answer several requests at once.
-Result<Session> load_model(const Invocation& invocation, const Options& options, ReadyModel ready,
-                           std::unique_ptr<TextSetup> text) {
+/// Of several requests at once; what is refused of it is refused before anybody can ask.
+Result<SessionOptions> session_options(const Options& options, ReadyModel& ready, TextSetup& text) {
   const int64_t usual = std::min(kUsualContext, ready.config.max_positions);
   const int64_t context = options.context > 0 ? options.context : usual;
   SUBBYTE_CHECK(set_context(ready, context));
-  SUBBYTE_TRY(text->sampling, options.sampling.resolve(ready.files));
+  SUBBYTE_TRY(text.sampling, options.sampling.resolve(ready.files));
   const int64_t shared = options.parallel * std::min(context, kUsualPositions);
   SessionOptions session = {.context = context,
                             .max_sequences = options.parallel,
@@ -153,7 +190,12 @@ Result<Session> load_model(const Invocation& invocation, const Options& options,
   options.prefixes.set(session);
   SUBBYTE_TRY(session.cache_positions,
               options.cache.positions(ready, session, std::max(context, shared)));
-  return load_session(invocation, std::move(ready), std::move(text), std::move(session));
+  if (session.cache_positions < context) {
+    return Error{"usage.cache_positions",
+                 fmt::format("--cache-positions {} is less than a request may take (--ctx-size {})",
+                             session.cache_positions, context)};
+  }
+  return session;
 }
 
 /// Answers until a signal, while another thread has the connections.
@@ -198,6 +240,7 @@ Result<ExitCode> serve_model(const Invocation& invocation, Options options) {
   SUBBYTE_TRY(ReadyModel ready, open(invocation, options.model));
   SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.files, ready.config));
   SUBBYTE_CHECK(options.chat_template.apply(*text, options.service.defaults));
+  SUBBYTE_TRY(const SessionOptions session, session_options(options, ready, *text));
   std::signal(SIGPIPE, SIG_IGN);  // who read the log went away
   raise_file_limit(options.http.max_connections);
   serve::Service service(options.service);
@@ -208,7 +251,7 @@ Result<ExitCode> serve_model(const Invocation& invocation, Options options) {
   std::thread connections([&server] { server->run(); });
   ::pthread_setname_np(connections.native_handle(), "connections");
   const auto load = [&] {
-    return load_model(invocation, options, std::move(ready), std::move(text));
+    return load_session(invocation, std::move(ready), std::move(text), session);
   };
   const Result<ExitCode> result = answer(options, load, *server, service);
   server->stop();
@@ -221,16 +264,20 @@ void add_address(Command command, Options& options) {
   const std::string group = "Where it listens, and for whom";
   http::ServerOptions& http = options.http;
   serve::AccessOptions& access = options.service.access;
-  command.option("--host", http.host, "address to listen on; 0.0.0.0 is all of this machine")
-      .shows_default()
-      .group(group);
-  command.option("--port", http.port, "0: one that is free")
-      .between(0, 65535)
-      .shows_default()
-      .group(group);
-  command.option("--uds", http.uds, "a socket of this name instead, for its owner alone")
-      .value("PATH")
-      .group(group);
+  const Argument host =
+      command.option("--host", http.host, "address to listen on; 0.0.0.0 is all of this machine")
+          .shows_default()
+          .group(group);
+  const Argument port = command.option("--port", http.port, "0: one that is free")
+                            .between(0, 65535)
+                            .shows_default()
+                            .group(group);
+  const Argument uds =
+      command.option("--uds", options.uds, "a socket of this name instead, for its owner alone")
+          .value("PATH")
+          .group(group)
+          .excludes(host)
+          .excludes(port);
   command.option("--ssl-keyfile", http.key_file, "speak TLS, with this key in PEM")
       .value("FILE")
       .group(group);
@@ -258,7 +305,8 @@ void add_address(Command command, Options& options) {
       .option("--allowed-hosts", access.allowed_hosts,
               "names by which requests may call this host, beside localhost (repeatable)")
       .value("NAME")
-      .group(group);
+      .group(group)
+      .excludes(uds);
   command
       .option("--allowed-origins", access.allowed_origins,
               "origins whose pages may ask, * for all (repeatable; none)")
@@ -294,9 +342,10 @@ void add_limits(Command command, Options& options) {
       .shows_default()
       .group(group);
   command
-      .option("--max-held-bytes", options.http.max_held_bytes,
-              "of all requests together that are being read; then 503")
-      .shows_default()
+      .option("--max-held-bytes", options.held_bytes,
+              fmt::format("of all requests together that are being read; then 503 ({})",
+                          options.http.max_held_bytes))
+      .between(1, kMost)
       .group(group);
   command.option("--max-connections", options.http.max_connections, "at a time; then 503")
       .between(1, 65536)
@@ -325,13 +374,18 @@ void add_limits(Command command, Options& options) {
 
 void add_logs(Command command, Options& options) {
   const std::string group = "Logs and numbers";
-  command.option("--log", options.log, "a line for each request, on standard error")
-      .one_of(kLogs)
-      .shows_default()
-      .group(group);
-  command.flag("--disable-log-requests", options.no_log, "the same as --log none").group(group);
+  const Argument log =
+      command.option("--log", options.log, "a line for each request, on standard error")
+          .one_of(kLogs)
+          .shows_default()
+          .group(group);
+  const Argument none =
+      command.flag("--disable-log-requests", options.no_log, "the same as --log none")
+          .group(group)
+          .excludes(log);
   command.flag("--log-prompts", options.service.logs_prompts, "with the bodies of requests")
-      .group(group);
+      .group(group)
+      .excludes(none);
   command.option("--metrics-prefix", options.service.metrics_prefix, "of the names in /metrics")
       .value("NAME")
       .shows_default()

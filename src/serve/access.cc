@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "base/quote.h"
 #include "base/sha256.h"
 
 namespace subbyte::serve {
@@ -62,6 +63,26 @@ bool is_loopback(std::string_view host) {
   const bool is_number =
       host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string_view::npos;
   return is_number || host == "::1" || http::is_same_name(host, "localhost");
+}
+
+Status check_names(const AccessOptions& options) {
+  const auto refuse = [](const char* option, const char* expected, const std::string& found) {
+    return Error{"usage.arguments",
+                 std::string(option) + ": expected " + expected + ", found " + quote(found)};
+  };
+  for (const std::string& host : options.allowed_hosts) {
+    const bool has_port = std::ranges::count(host, ':') == 1;
+    if (!host.empty() && !has_port && host.find_first_of("/[, ") == host.npos) continue;
+    return refuse("--allowed-hosts", "a name without scheme and port, or *", host);
+  }
+  for (const std::string& origin : options.allowed_origins) {
+    const std::size_t name = origin.find("://");
+    const bool is_origin = name != origin.npos && name > 0 && name + 3 < origin.size() &&
+                           origin.find_first_of("/, ", name + 3) == origin.npos;
+    if (is_origin || origin == "*" || origin == "null") continue;
+    return refuse("--allowed-origins", "an origin such as https://example.org:8000, or *", origin);
+  }
+  return {};
 }
 
 std::optional<http::Response> check_access(const AccessOptions& options, const http::Request& head,

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/status.h"
 #include "http/message.h"
 
 namespace subbyte::serve {
@@ -21,6 +22,9 @@ struct AccessOptions {
 
 /// Says whether a host is this machine alone: "localhost", "127.0.0.1", "::1".
 bool is_loopback(std::string_view host);
+
+/// Refuses hosts and origins that no request could name. Code usage.arguments.
+Status check_names(const AccessOptions& options);
 
 /// Refuses a head. `is_public`: it needs no key.
 std::optional<http::Response> check_access(const AccessOptions& options, const http::Request& head,

@@ -26,6 +26,7 @@ const Arguments kQuantize = {"quantize", kDense, "DIR/new"};
 const Arguments kConvert = {"convert", kModel, "DIR/new"};
 const Arguments kPack = {"pack", kModel, "DIR/new"};
 const Arguments kRun = {"run", kModel, "-p", "a", "-n", "1"};
+const Arguments kServe = {"serve", kModel, "--device", "cpu"};
 
 struct Wrong {
   Arguments command;
@@ -76,7 +77,28 @@ const std::vector<Wrong> kWrong = {
     {{"synth", "DIR/new"}, {"--shape", "nothing"}},
     {{"synth", "DIR/new"}, {"--format", "nothing"}},
     {{"synth", "DIR/new"}, {"--layers", "-5"}},
+    {{"synth", "DIR/new"}, {"--format", "bf16", "--group-size", "64"}},
+    {{"synth", "DIR/new"}, {"--format", "fp8", "--group-size", "64"}},
     {{"perplexity", kModel}, {"-f", kModel}},
+    {{"inspect", kModel}, {"-tp", "2", "-pp", "2"}},
+    {kServe, {"--uds", "DIR/new", "--port", "1"}},
+    {kServe, {"--uds", "DIR/new", "--host", "::1"}},
+    {kServe, {"--uds", "DIR/new", "--allowed-hosts", "one"}},
+    {kServe, {"--uds", ""}},
+    {kServe, {"--host", "/a/socket"}},
+    {kServe, {"--ssl-certfile", kModel}},
+    {kServe, {"--log", "none", "--log-prompts"}},
+    {kServe, {"--log", "text", "--disable-log-requests"}},
+    {kServe, {"--disable-log-requests", "--log-prompts"}},
+    {kServe, {"--max-held-bytes", "100"}},
+    {kServe, {"--allowed-origins", "[\"*\"]"}},
+    {kServe, {"--allowed-origins", "http://localhost:3000/"}},
+    {kServe, {"--allowed-origins", "localhost:3000"}},
+    {kServe, {"--allowed-hosts", "models.example:8000"}},
+    {kServe, {"--allowed-hosts", "http://models.example"}},
+    {kServe, {"--cache-positions", "1"}},
+    {kServe, {"--cache-positions", "1000000000000"}},
+    {kServe, {"--kv-cache-memory-bytes", "1000000000000000"}},
     {{"completion"}, {"tcsh"}},
     {{"help"}, {"nothing"}},
     {{"frobnicate"}, {}},

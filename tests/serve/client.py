@@ -49,9 +49,10 @@ class Server:
     longest = 60  # seconds that a client waits
 
     def __init__(self, arch: str = "qwen3", *options: str, environment: dict | None = None):
+        port = [] if "--uds" in options else ["--port", "0"]
         self.process = subprocess.Popen(
-            [self.program, "serve", str(model(arch)), "--port", "0", "--device", "cpu",
-             "--threads", "1", *options],
+            [self.program, "serve", str(model(arch)), *port, "--device", "cpu", "--threads", "1",
+             *options],
             stderr=subprocess.PIPE, text=True, env={**os.environ, **SPOILED, **(environment or {})})
         self.lines: list[str] = []
         while not any("ready on" in line for line in self.lines):
