@@ -359,7 +359,9 @@ Result<QuantizeReport> quantize_model(const fs::path& source_directory, const fs
   }
   SUBBYTE_TRY(const QuantizeRequest request, read_request(options, *source.model));
   SUBBYTE_TRY(QuantizePlan plan, plan_units(context, *source.model, request));
-  SUBBYTE_CHECK(OutputDirectory::check_place(destination));  // before the time that choices take
+  // Before the time that choices take.
+  SUBBYTE_CHECK(check_destination(source_directory, destination));
+  SUBBYTE_CHECK(OutputDirectory::check_place(destination));
   if (const double bits = options.bits.value_or(0); bits != std::floor(bits)) {
     MeasureUnit measure = nullptr;
     if (options.measure) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/model_file.h"
 #include "base/output_directory.h"
 #include "checkpoints/config/model_files.h"
@@ -33,6 +35,14 @@ Result<json::Value> source_files(const fs::path& source, const TensorSource& ten
                      {"changed_ns", identity.changed_ns}});
   }
   return files;
+}
+
+/// Says whether `path` lies in the directory, at whatever depth.
+bool is_inside(const fs::path& directory, const fs::path& path) {
+  std::error_code failure;
+  const fs::path outer = fs::canonical(directory, failure);
+  const fs::path inner = fs::weakly_canonical(fs::absolute(path, failure), failure);
+  return !failure && inner != outer && std::ranges::mismatch(outer, inner).in1 == outer.end();
 }
 
 Result<OutputDirectory> open_destination(const Rewrite& rewrite, const fs::path& destination) {
@@ -71,6 +81,14 @@ Error stopped_by(Error error, OutputDirectory& directory) {
 
 }  // namespace
 
+Status check_destination(const fs::path& source, const fs::path& destination) {
+  std::error_code failure;
+  if (!fs::is_directory(source, failure) || !is_inside(source, destination)) return {};
+  return Error{"file.inside",
+               fmt::format("{}: expected a place outside of the model that it is made of ({})",
+                           destination.native(), source.native())};
+}
+
 Result<std::vector<TextFile>> read_config_texts(const fs::path& model) {
   std::vector<TextFile> texts;
   for (const std::string_view name : kConfigFiles) {
@@ -89,6 +107,7 @@ Status write_rewrite(const Rewrite& rewrite, const fs::path& destination) {
     return Error{"index.no_checkpoint",
                  rewrite.source.native() + ": expected tensors, found none to write"};
   }
+  if (rewrite.file.empty()) SUBBYTE_CHECK(check_destination(rewrite.source, destination));
   SUBBYTE_TRY(OutputDirectory directory, open_destination(rewrite, destination));
   for (const std::string& line : rewrite.notices) {
     if (rewrite.notice) rewrite.notice(line);

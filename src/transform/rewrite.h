@@ -40,11 +40,15 @@ struct Rewrite {
 /// file.changed.
 Result<std::vector<TextFile>> read_config_texts(const std::filesystem::path& model);
 
-/// Writes all of it; the directory, or file, appears at
-/// `destination` last. No more than one step is in
-/// memory, and reading, work and writing overlap. A failure of the machine leaves what is finished
-/// for the same command, and says so. Codes: those of OutputDirectory, write_checkpoint(),
-/// copy_side_files() and `check`; file.changed when the source did meanwhile.
+/// Refuses a directory within that of the source, which would be a part of it. Code file.inside.
+Status check_destination(const std::filesystem::path& source,
+                         const std::filesystem::path& destination);
+
+/// Writes all of it; the directory, or file, appears at `destination` last. No more than one step
+/// is in memory, and reading, work and writing overlap. A failure of the machine leaves what is
+/// finished for the same command, and says so. Codes: those of check_destination(),
+/// OutputDirectory, write_checkpoint(), copy_side_files() and `check`; file.changed when the source
+/// did meanwhile.
 Status write_rewrite(const Rewrite& rewrite, const std::filesystem::path& destination);
 
 }  // namespace subbyte

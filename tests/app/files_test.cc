@@ -96,6 +96,28 @@ TEST(Outputs, are_refused_before_the_work) {
   EXPECT_NE(result.err.find("[file.exists]"), std::string::npos) << result.err;
 }
 
+/// Directories are; a file beside the weights is where others write one, too.
+TEST(Outputs, are_not_a_part_of_the_model_that_they_are_made_of) {
+  const TempDir folder;
+  fs::copy(kModel, folder / "model");
+  const Names before = folder.names();
+  for (const char* const inside : {"model/new", "model/a/b", "model/../model/new"}) {
+    for (const std::vector<std::string>& how : std::vector<std::vector<std::string>>{
+             {"convert", "--to", "f32"}, {"pack", "--to", "marlin"}}) {
+      const ProcessResult result = run_program(
+          {how[0], (folder / "model").string(), (folder.path() / inside).string(), how[1], how[2]});
+      EXPECT_EQ(result.exit_code, 1) << inside;
+      EXPECT_NE(result.err.find("[file.inside]"), std::string::npos) << result.err;
+    }
+  }
+  EXPECT_EQ(folder.names(), before);
+  const std::string beside = (folder / "model.new").string();
+  EXPECT_EQ(run_program({"convert", (folder / "model").string(), beside, "--to", "f32"}).exit_code,
+            0);
+  const std::string file = (folder / "model/model.gguf").string();
+  EXPECT_EQ(run_program({"convert", beside, file, "--to", "gguf"}).exit_code, 0);
+}
+
 /// `subbyte synth` in a file system of 64 MB, of a user and mounts of its own.
 TEST(Outputs, that_do_not_fit_are_refused_before_weights_are_written) {
   const TempDir folder;
