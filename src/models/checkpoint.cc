@@ -56,7 +56,7 @@ std::vector<FoundModule> CheckpointParts::find_modules(const ImportContext& cont
   for (const TensorSpec& spec : tensors_of(*model)) {
     if (!spec.is_of_experts() || names->has_experts_apart(spec)) continue;
     const FileMatrix stack = names->tensors_of(spec).matrices.front();
-    if (tensors->find(stack.module) == nullptr || found.contains(stack.module)) continue;
+    if (!has_module(*tensors, stack.module) || found.contains(stack.module)) continue;
     modules.push_back({stack.module, describe_module(context_of(context, stack), stack.module)});
   }
   return modules;

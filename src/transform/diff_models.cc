@@ -4,16 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <set>
 
 #include "checkpoints/import_parts.h"
-#include "checkpoints/modules.h"
 #include "json/strict_json.h"
-#include "matrix/alternate_rows.h"
-#include "models/checkpoint.h"
-#include "models/latent_weights.h"
-#include "models/model_family.h"
+#include "transform/compared_model.h"
 #include "transform/dense_writer.h"
 #include "transform/expert_stacks.h"
 
@@ -24,214 +19,6 @@ namespace fs = std::filesystem;
 using Verdict = ComparedWeight::Verdict;
 
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20;  // compared at once
-constexpr std::string_view kUsualPrefix = "model.";
-
-/// A matrix by the name of its stack and its number in it, -1 for one that is in none.
-struct UnitKey {
-  std::string stack;
-  int64_t expert = -1;
-
-  auto operator<=>(const UnitKey&) const = default;
-  std::string name() const { return expert < 0 ? stack : expert_name(stack, expert); }
-};
-
-struct Unit {
-  std::size_t module = 0;
-  std::size_t index = 0;  // of the matrix in its module
-  int turn = -1;          // 0, 1: gate or up of both, which the other side has as two modules
-};
-
-/// One directory: its modules taken apart into matrices, and the tensors that are in none.
-class Side {
- public:
-  static Result<Side> open(const fs::path& directory, Executor& pool) {
-    SUBBYTE_TRY(CheckpointParts checkpoint, open_weights(directory));
-    SUBBYTE_TRY(checkpoint.tensors, with_joined_latents(checkpoint.context(pool)));
-    const ModelFamily* family = find_family(checkpoint.kind());
-    const bool alternates =
-        family == nullptr || family->experts == ExpertLayout::kAlternatingStacks;
-    return Side(std::move(checkpoint), alternates);
-  }
-
-  /// The prefix of its names, and that of its head; empty where no model is known.
-  std::string prefix() const { return prefix_; }
-  /// From now on names are those that most models have, as the other side has another prefix.
-  void use_usual_names() { has_usual_names_ = !prefix_.empty(); }
-
-  /// What a tensor or a module of a file is called in the comparison.
-  std::string shown(const std::string& name) const {
-    return has_usual_names_ ? with_prefix(name, prefix_, head_, kUsualPrefix, kHead) : name;
-  }
-  /// The tensor that is called so; nullptr: there is none.
-  const FileTensor* find(const std::string& shown_name) const {
-    const FileTensor* const plain = tensors().find(shown_name);
-    if (!has_usual_names_) return plain;
-    const auto own = with_prefix(shown_name, kUsualPrefix, kHead, prefix_, head_);
-    const FileTensor* const found = tensors().find(own);
-    return found == nullptr ? plain : found;
-  }
-
-  /// `stacks` are names that the other side has as experts: here they may be one plain tensor.
-  Status find_units(const std::set<std::string>& stacks, Executor& pool) {
-    const ImportContext context = context_with(pool);
-    modules_ = find_modules(context);
-    // Of parts that nobody reads the bytes are compared.
-    std::erase_if(modules_, [](const FoundModule& module) { return !module.is_read; });
-    for (const std::string& stack : stacks) {
-      const FileTensor* tensor = find(stack);
-      if (tensor == nullptr || tensor->shape.size() != 3) continue;
-      modules_.push_back({tensor->name, describe_module(context, tensor->name)});
-    }
-    for (std::size_t m = 0; m < modules_.size(); ++m) {
-      if (!modules_[m].info.ok()) return modules_[m].info.error();
-      add_units(m);
-      for (const FileTensor* tensor : modules_[m].info->tensors) used_.insert(tensor->name);
-    }
-    return {};
-  }
-
-  std::set<std::string> stacks() const {
-    std::set<std::string> names;
-    for (const auto& [key, unit] : units_) {
-      if (key.expert < 0) continue;
-      names.insert(key.stack);
-      if (const std::string joint = joint_name(key.stack); !joint.empty()) names.insert(joint);
-    }
-    return names;
-  }
-
-  /// Gate and up that one matrix has as two matrices wherever `other` has two.
-  void take_apart_as(const Side& other) {
-    const std::map<UnitKey, Unit> joint = units_;
-    for (const auto& [key, unit] : joint) {
-      const std::vector<std::string> names = names_apart(key.stack);
-      if (names.empty() || unit.turn >= 0 || rows(unit) % 2 != 0) continue;
-      if (!other.units_.contains({names.front(), key.expert})) continue;
-      units_.erase(key);
-      for (const int turn : {0, 1}) {
-        units_[{names[static_cast<std::size_t>(turn)], key.expert}] = {unit.module, unit.index,
-                                                                       turn};
-      }
-    }
-  }
-
-  /// A head that is tied to the embedding, where `other` has one of its own: the embedding is what
-  /// it is compared with.
-  void untie_as(const Side& other) {
-    if (!checkpoint_.model.ok() || !checkpoint_.model->tie_word_embeddings) return;
-    const auto names = CheckpointNames::find(tensors(), ExpertLayout());
-    if (!names.ok()) return;
-    const UnitKey head = {shown(names->full(kHead))};
-    const auto table = units_.find({shown(names->full(kTable))});
-    if (table == units_.end() || !other.units_.contains(head)) return;
-    units_.try_emplace(head, table->second);
-  }
-
-  int64_t rows(const Unit& unit) const {
-    return modules_[unit.module].info->rows / (unit.turn < 0 ? 1 : 2);
-  }
-
-  /// The matrix of a unit; the module of the last one stays imported.
-  Result<MatrixView> matrix(const Unit& unit, Executor& pool) {
-    if (imported_ != static_cast<int64_t>(unit.module)) {
-      release();
-      const FoundModule& module = modules_[unit.module];
-      for (const FileTensor* tensor : module.info->tensors) {
-        SUBBYTE_CHECK(tensor->file->verify_unchanged());
-      }
-      SUBBYTE_TRY(matrices_, import_experts(context_with(pool), module.name));
-      imported_ = static_cast<int64_t>(unit.module);
-    }
-    if (unit.turn < 0) return matrices_[unit.index].view;
-    const MatrixView& both = matrices_[unit.index].view;
-    if (!alternates_) return rows_of(both, unit.turn * both.rows / 2, both.rows / 2);
-    part_ = every_second_row(both, unit.turn);
-    return part_.view;
-  }
-
-  /// Its share of the bytes of its module.
-  uint64_t bytes(const Unit& unit) const {
-    const ModuleInfo& info = *modules_[unit.module].info;
-    uint64_t all = 0;
-    for (const FileTensor* tensor : info.tensors) all += tensor->bytes.size();
-    return all / static_cast<uint64_t>(info.experts) / (unit.turn < 0 ? 1 : 2);
-  }
-
-  std::string describe(const Unit& unit) const {
-    const ModuleInfo& info = *modules_[unit.module].info;
-    return fmt::format("{} {} [{}, {}]", info.importer, to_string(info.format), rows(unit),
-                       info.cols);
-  }
-
-  const FoundModule& module(const Unit& unit) const { return modules_[unit.module]; }
-  const std::map<UnitKey, Unit>& units() const { return units_; }
-  const TensorSource& tensors() const { return *checkpoint_.tensors; }
-  const QuantizationConfig& config() const { return *checkpoint_.quantization; }
-  bool is_used(const std::string& tensor) const { return used_.contains(tensor); }
-
- private:
-  Side(CheckpointParts checkpoint, bool alternates)
-      : checkpoint_(std::move(checkpoint)), alternates_(alternates) {
-    const auto names = CheckpointNames::find(tensors(), ExpertLayout());
-    if (!names.ok()) return;
-    prefix_ = names->prefix();
-    head_ = names->head();
-  }
-
-  /// A name of one prefix with another one.
-  static std::string with_prefix(const std::string& name, std::string_view prefix,
-                                 std::string_view head, std::string_view other_prefix,
-                                 std::string_view other_head) {
-    const auto replaced = [&](std::string_view begin, std::string_view other) {
-      return std::string(other) + name.substr(begin.size());
-    };
-    if (name == head || name.starts_with(std::string(head) + ".")) {
-      return replaced(head, other_head);
-    }
-    return name.starts_with(prefix) ? replaced(prefix, other_prefix) : name;
-  }
-
-  ImportContext context_with(Executor& pool) const {
-    ImportContext context = checkpoint_.context(pool);
-    context.stacks_have_inputs_first = alternates_;  // stacks of either kind
-    return context;
-  }
-
-  void add_units(std::size_t m) {
-    const FoundModule& module = modules_[m];
-    const std::string name = shown(module.name);
-    if (module.info->experts == 1) {
-      const auto expert = parse_expert_name(name);
-      const UnitKey key = expert ? UnitKey{expert->stack, expert->expert} : UnitKey{name};
-      units_[key] = {m, 0};
-      return;
-    }
-    for (int64_t e = 0; e < module.info->experts; ++e) {
-      units_[{name, e}] = {m, static_cast<std::size_t>(e)};
-    }
-  }
-
-  /// Gives up the imported module and its pages of the file.
-  void release() {
-    matrices_.clear();
-    if (imported_ < 0) return;
-    for (const FileTensor* tensor : modules_[imported_].info->tensors) {
-      tensor->file->release(tensor->bytes);
-    }
-    imported_ = -1;
-  }
-
-  CheckpointParts checkpoint_;
-  bool alternates_;  // rows of gate and up, where a stack has both
-  std::string prefix_, head_;
-  bool has_usual_names_ = false;
-  std::vector<FoundModule> modules_;
-  std::map<UnitKey, Unit> units_;
-  std::set<std::string_view> used_;  // tensors of modules
-  int64_t imported_ = -1;
-  std::vector<Matrix> matrices_;
-  Matrix part_;  // of one of them, the last that was asked for
-};
 
 bool same_tensor(const FileTensor& a, const FileTensor& b) {
   if (a.dtype != b.dtype || a.shape != b.shape) return false;
@@ -248,7 +35,8 @@ bool same_tensor(const FileTensor& a, const FileTensor& b) {
 }
 
 /// Whether two modules are the same tensors, read in the same way.
-bool same_bytes(const Side& first, const FoundModule& a, const Side& second, const FoundModule& b) {
+bool same_bytes(const ComparedModel& first, const FoundModule& a, const ComparedModel& second,
+                const FoundModule& b) {
   const auto reads_alike = importer_of(*a.info).reads_alike;
   return a.info->importer == b.info->importer && a.info->format == b.info->format &&
          (reads_alike == nullptr || reads_alike(first.config(), second.config())) &&
@@ -260,7 +48,8 @@ bool same_bytes(const Side& first, const FoundModule& a, const Side& second, con
 
 class Comparison {
  public:
-  Comparison(Side& first, Side& second, Executor& pool, const ByteProgress& progress)
+  Comparison(ComparedModel& first, ComparedModel& second, Executor& pool,
+             const ByteProgress& progress)
       : first_(first), second_(second), pool_(pool), progress_(progress) {
     for (const auto& [name, tensor] : first.tensors().tensors()) all_bytes_ += tensor.bytes.size();
   }
@@ -295,7 +84,7 @@ class Comparison {
     return diff_.weights.back();
   }
 
-  Status compare_units(const UnitKey& key, const Unit& a, const Unit& b) {
+  Status compare_units(const ComparedKey& key, const ComparedUnit& a, const ComparedUnit& b) {
     ComparedWeight& weight =
         add(key.name(), Verdict::kSameBytes, first_.describe(a), second_.describe(b));
     const ModuleInfo& x = *first_.module(a).info;
@@ -318,7 +107,8 @@ class Comparison {
   }
 
   /// Biases of experts that one side has as one tensor and the other in parts.
-  Status compare_biases(const Side& joint, const Side& apart, Verdict only_joint) {
+  Status compare_biases(const ComparedModel& joint, const ComparedModel& apart,
+                        Verdict only_joint) {
     for (const auto& [name, tensor] : joint.tensors().tensors()) {
       if (joint.is_used(name) || apart.find(joint.shown(name)) != nullptr) continue;
       const auto is_there = [&](const std::optional<BiasParts>& parts) {
@@ -413,8 +203,8 @@ class Comparison {
     return {};
   }
 
-  Side& first_;
-  Side& second_;
+  ComparedModel& first_;
+  ComparedModel& second_;
   Executor& pool_;
   const ByteProgress& progress_;
   uint64_t done_bytes_ = 0;
@@ -450,8 +240,8 @@ bool ModelDiff::same_values() const {
 
 Result<ModelDiff> diff_models(const fs::path& first, const fs::path& second, Executor& pool,
                               const ByteProgress& progress) {
-  SUBBYTE_TRY(Side a, Side::open(first, pool));
-  SUBBYTE_TRY(Side b, Side::open(second, pool));
+  SUBBYTE_TRY(ComparedModel a, ComparedModel::open(first, pool));
+  SUBBYTE_TRY(ComparedModel b, ComparedModel::open(second, pool));
   if (a.prefix() != b.prefix()) {  // a wrapper and its text
     a.use_usual_names();
     b.use_usual_names();
