@@ -60,8 +60,9 @@ enum class GgufChange : uint8_t {
 };
 
 /// A tensor, without "blk.N." and ".weight" or ".bias", and the module of transformers that it is,
-/// without "model.layers.N."; of experts that of their stack. "": the config says what it has. With
-/// a "!" it is a parameter, whose name has no ".weight" there; what follows is the ending here.
+/// without "model.layers.N."; of experts that of their stack. "": the config says what it has; a
+/// module without a name there is a part of another one. With a "!" it is a parameter, whose name
+/// has no ".weight" there; what follows is the ending here.
 struct GgufTensorRule {
   std::string_view name;
   std::string_view module;

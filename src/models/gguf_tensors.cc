@@ -423,6 +423,7 @@ std::array<std::span<const GgufTensorRule>, 4> rules_of(const GgufArchitecture& 
 
 const GgufTensorRule* find_gguf_tensor(const GgufArchitecture& architecture,
                                        std::string_view tensor) {
+  if (tensor.empty()) return nullptr;
   for (const std::span<const GgufTensorRule> rules : rules_of(architecture)) {
     const auto found = std::ranges::find(rules, tensor, &GgufTensorRule::name);
     if (found != rules.end()) return &*found;
@@ -437,7 +438,9 @@ const GgufTensorRule* find_gguf_module(const GgufArchitecture& architecture,
   };
   for (const std::span<const GgufTensorRule> rules : rules_of(architecture)) {
     const auto found = std::ranges::find_if(rules, is_it);
-    if (found != rules.end()) return &*found;
+    if (found == rules.end()) continue;
+    // Its name there may be that of another module in this architecture.
+    return find_gguf_tensor(architecture, found->name) == &*found ? &*found : nullptr;
   }
   return nullptr;
 }

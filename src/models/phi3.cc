@@ -21,8 +21,10 @@ constexpr ModelType kModelTypes[] = {{.name = "phi3",
 constexpr GgufKeyRule kGgufKeys[] = {
     {"attention.sliding_window", "sliding_window", "null"},
 };
-constexpr GgufTensorRule kGgufTensors[] = {
-    {"ffn_up", "mlp.gate_up_proj"}, {"rope_factors_long", ""}, {"rope_factors_short", ""}};
+constexpr GgufTensorRule kGgufTensors[] = {{"ffn_up", "mlp.gate_up_proj"},
+                                           {"", "self_attn.q_proj"},
+                                           {"rope_factors_long", ""},
+                                           {"rope_factors_short", ""}};
 
 /// A window of 0 is none.
 Status complete_gguf(const GgufModel& /*model*/, json::Value& config) {

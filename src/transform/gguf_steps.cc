@@ -30,6 +30,7 @@ struct Target {
   int64_t rows = 0;                 // of each expert
   std::vector<int64_t> order = {};  // of its rows; empty: as they are
   std::vector<int64_t> parts = {};  // of its columns, as many equal ones; empty: as they are
+  bool joins = false;               // the rows of all matrices of the file, one after another
 
   bool has_factor() const { return format.factor != TensorFactor::kNone; }
 };
@@ -71,12 +72,18 @@ class Planner {
 
   static int64_t experts_of(const TensorSpec& spec) { return std::max<int64_t>(1, spec.experts); }
 
-  /// The parts, or the whole where the file has it joined, as the architecture has it.
+  /// The parts; or the whole where the architecture has it, and the file has it joined, too, or the
+  /// architecture does not have the parts.
   std::vector<PartSpec> parts_of(const FoundTensor& found) const {
     const TensorSpec& spec = found.spec;
-    const bool is_joined = !spec.is_of_experts() && found.file.matrices.size() == 1 &&
-                           gguf_name_of(architecture_, spec.name, ".weight").ok();
-    if (spec.parts.empty() || is_joined) return {{spec.name, spec.rows}};
+    const auto has_name = [&](const PartSpec& part) {
+      return gguf_name_of(architecture_, part.name, ".weight").ok();
+    };
+    const PartSpec whole = {spec.name, spec.rows};
+    const bool may_be_whole = !spec.is_of_experts() && has_name(whole);
+    const bool is_joined = found.file.matrices.size() == 1;
+    const bool joins = is_joined || !std::ranges::all_of(spec.parts, has_name);
+    if (spec.parts.empty() || (may_be_whole && joins)) return {whole};
     return spec.parts;
   }
 
@@ -88,6 +95,7 @@ class Planner {
       SUBBYTE_TRY(target.name, gguf_name_of(architecture_, part.name, ".weight"));
       target.first = first;
       target.rows = part.rows;
+      target.joins = part.rows == found.spec.rows && matrices_of_expert(found) > 1;
       target.order = order_.of(target.name.change, part.rows);
       if (target.name.change == GgufChange::kTiledColumns) target.parts = order_.tiled_heads();
       SUBBYTE_CHECK(choose_type(found, targets.size(), target));
@@ -98,8 +106,9 @@ class Planner {
   }
 
   /// Matrices of the file that a target is made of, or that have it among others.
-  static std::vector<std::size_t> sources_of(const FoundTensor& found, std::size_t part) {
-    const std::size_t each = matrices_of_expert(found);
+  static std::vector<std::size_t> sources_of(const FoundTensor& found, std::size_t part,
+                                             bool joins) {
+    const std::size_t each = joins ? 1 : matrices_of_expert(found);
     std::vector<std::size_t> indices;
     for (std::size_t i = 0; i < found.file.matrices.size(); i += each) {
       indices.push_back(each == 1 ? i : i + part);
@@ -113,7 +122,7 @@ class Planner {
   }
 
   Status choose_type(const FoundTensor& found, std::size_t part, Target& target) const {
-    const std::vector<std::size_t> sources = sources_of(found, part);
+    const std::vector<std::size_t> sources = sources_of(found, part, target.joins);
     const ModuleInfo& first = found.infos[sources.front()];
     bool symmetric = true;
     for (const std::size_t i : sources) {
@@ -147,7 +156,8 @@ class Planner {
       target.type = &type;
       target.format.format = *type.format;
       if (type.format->scale == Format::kE4M3) target.format.factor = TensorFactor::kMultiplies;
-      return {};
+      if (!target.joins || !target.has_factor()) return {};
+      return no_type(found, "matrices with a factor each as one", sources.front());
     }
     return no_type(found, to_string(first.format), sources.front());
   }
@@ -214,10 +224,11 @@ class Planner {
         SUBBYTE_TRY(loaded[i], import_experts(context_of(context, matrix), matrix.module));
       }
       for (std::size_t e = 0; e < loaded.front().size(); ++e) {
-        for (std::size_t p = 0; p < targets.size(); ++p) {
-          const std::string& module = file.matrices[each == 1 ? at : at + p].module;
+        for (std::size_t i = 0; i < std::max(each, targets.size()); ++i) {
+          const std::size_t p = targets.front().joins ? 0 : i;
+          const std::string& module = file.matrices[each == 1 ? at : at + i].module;
           const Matrix part =
-              each == 1 ? part_of(loaded[0][e], targets, p, file.rows) : std::move(loaded[p][e]);
+              each == 1 ? part_of(loaded[0][e], targets, p, file.rows) : std::move(loaded[i][e]);
           SUBBYTE_TRY(const Matrix exact,
                       is_dense(targets[p].format.format)
                           ? Result<Matrix>(part)

@@ -44,6 +44,33 @@ TEST(Convert, there_and_back_and_diff_says_that_nothing_changed) {
   EXPECT_EQ(bytes.out, "same bytes: 25 same bytes\n");
 }
 
+/// Phi-3 in GGUF has queries, keys and values joined, and gate and up.
+TEST(Convert, parts_become_what_gguf_has_joined) {
+  const TempDir folder;
+  const std::string apart = (folder / "apart").string();
+  const std::string file = (folder / "model.gguf").string();
+  const ProcessResult made =
+      run_program({"synth", apart, "--arch", "phi3", "--shape", "tiny", "--format", "bf16"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const ProcessResult result = run_program({"convert", apart, file, "--to", "gguf"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const ProcessResult diff = run_program({"diff", apart, file});
+  EXPECT_EQ(diff.exit_code, 0) << diff.out;
+  EXPECT_NE(run_program({"inspect", apart}).out.find("gate_proj"), std::string::npos);
+  const std::string joined = run_program({"inspect", file}).out;
+  for (const char* const name : {"mlp.gate_up_proj", "self_attn.qkv_proj"}) {
+    EXPECT_NE(joined.find(name), std::string::npos) << joined;
+  }
+  for (const char* const gone : {"gate_proj", ".up_proj", ".q_proj", ".k_proj", ".v_proj"}) {
+    EXPECT_EQ(joined.find(gone), std::string::npos) << joined;
+  }
+  const auto text_of = [](const std::string& model) {
+    return run_program({"run", model, "-p", "It was", "-n", "8", "--temp", "0", "--device", "cpu"})
+        .out;
+  };
+  EXPECT_EQ(text_of(apart), text_of(file));
+}
+
 /// The line in which `run` says how it sampled.
 std::string sampling_of(const std::string& model) {
   const ProcessResult result = run_program({"run", model, "-p", "It was", "-n", "1"});
