@@ -164,6 +164,9 @@ Result<Session> Session::load(ReadyModel opened, std::shared_ptr<const TextSetup
   std::optional<KvPool> pool;
   SUBBYTE_CHECK(opened.load(options, [&](const Model& model) -> Status {
     Backend& machine = *opened.backend;
+    // The CPU may have taken the place of a GPU, of which more was asked than requests can use.
+    const bool is_more = size.cache_positions > size.max_sequences * size.context;
+    if (is_more) SUBBYTE_CHECK(check_cache_memory(opened, size));
     if (given.step_tokens <= 0) size.step_tokens = machine.prompt_chunk();
     LoadOptions known = options;
     known.step_tokens = size.step_tokens;

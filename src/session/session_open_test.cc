@@ -159,6 +159,11 @@ TEST_F(SessionOpen, goes_to_the_cpu_where_the_gpu_does_not_take_the_model_or_its
     ASSERT_TRUE(session.ok()) << session.error().message;
     EXPECT_EQ(session->ready().backend->memory(), nullptr);
     EXPECT_EQ(choices, std::vector<std::string>{"takes the CPU: full"});
+    options_.cache_positions = int64_t{1} << 40;
+    const auto none = testing::open_session(folder_.path(), options_, machines);
+    ASSERT_FALSE(none.ok());
+    EXPECT_EQ(none.error().code, "usage.cache_memory");
+    options_.cache_positions = 0;
     options_.device.device = "cuda:0";
     EXPECT_EQ(testing::open_session(folder_.path(), options_, machines).error().code,
               asked == testing::Asked::kRoom ? "memory.device" : "kv.memory");
