@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -91,8 +92,10 @@ void Conversation::set_system(const std::string& text) {
 
 std::string Conversation::statistics() const {
   if (!stats_) return {};
+  // The last token of an answer is chosen at the place of the one before it.
+  const int64_t all = stats_->prompt_tokens + stats_->generated_tokens;
   return describe_statistics(*session_, *stats_) +
-         line("context {} of {} positions", stats_->prompt_tokens + stats_->generated_tokens,
+         line("context {} of {} positions", std::min(all, session_->context()),
               session_->context()) +
          line("sampled {}", to_string(sampling()));
 }

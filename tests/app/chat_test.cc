@@ -290,6 +290,13 @@ TEST_F(Chat, a_conversation_is_saved_loaded_cleared_and_answered_again) {
   EXPECT_NE(rest.substr(2 * second.out.size()), second.out);
 }
 
+TEST_F(Chat, a_context_has_no_more_positions_than_there_are) {
+  const std::string demo = (fs::path(SUBBYTE_TEST_DATA) / "../../demo/model").string();
+  const ProcessResult result = run_program({"chat", demo, "-p", "a", "-c", "16", "-n", "20"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.err.find("context 16 of 16 positions"), std::string::npos) << result.err;
+}
+
 /// And not only to what the cache did not hold.
 TEST_F(Chat, penalties_apply_to_the_whole_conversation) {
   const TempDir folder;
