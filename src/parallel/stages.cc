@@ -181,8 +181,8 @@ Result<std::vector<Stage>> even_stages(const StepPlan& plan, int stages) {
   const int64_t count = layers.count();
   if (stages > count) {
     return refuse("a pipeline of " + std::to_string(stages) +
-                  " stages, which have a layer each at " + "least, and the model has " +
-                  std::to_string(count));
+                  " stages, which have a layer each at least, and the model has " +
+                  std::to_string(count) + " layers");
   }
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   const auto columns = static_cast<std::size_t>(count) + 1;
