@@ -331,6 +331,11 @@ std::string Parser::meant_by_place() {
     if (find_option(program_, *command_, name) == nullptr) continue;
     return fmt::format("; {} gives {}", name, what);
   }
+  // Others take several words at once.
+  for (const Option& option : command_->options) {
+    if (!option.is_list || !option.given || option.names.empty()) continue;
+    return fmt::format("; {} is given again for each {}", option.name(), option.value);
+  }
   return {};
 }
 

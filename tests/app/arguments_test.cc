@@ -185,12 +185,31 @@ TEST(Spellings, of_nothing_change_nothing) {
            {"--disable-log-stats", "--distributed-executor-backend", "mp", "--max-logprobs", "20",
             "--language-model-only", "--scheduling-policy", "fcfs", "--seed", "0"},
            {"--cudagraph-capture-sizes", "1", "2", "4", "--ignore-patterns", "*.pt", "*.bin",
-            "--seed", "0", "--allowed-media-domains", "a.org", "b.org"}}) {
+            "--seed", "0", "--allowed-media-domains", "a.org", "b.org"},
+           {"--jinja", "--no-context-shift", "-O3", "--disable-fastapi-docs", "--api-server-count",
+            "1", "--response-role", "assistant", "--headless", "--cuda-graph-sizes", "512"}}) {
     Arguments typed = call;
     typed.insert(typed.end(), more.begin(), more.end());
     const ProcessResult result = run_program(typed);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(result.out, expected) << testing::PrintToString(more);
+  }
+}
+
+TEST(Spellings, of_something_are_refused_with_what_helps) {
+  for (const auto& [typed, expected] : std::vector<std::pair<Arguments, const char*>>{
+           {{"--no-jinja"}, "the model's own chat template is always used"},
+           {{"--context-shift"}, "a text ends where its context is full"},
+           {{"--api-server-count", "2"}, "there is one process"},
+           {{"--embeddings"}, "texts are generated, and no more"},
+           {{"--uvicorn-log-level", "info"}, "--log text, json or none"},
+           {{"--served-model-name", "a", "b"}, "--served-model-name is given again for each NAME"},
+           {{"--api-key", "a", "b"}, "--api-key is given again for each KEY"}}) {
+    Arguments command = {"serve", kModel, "--device", "cpu"};
+    command.insert(command.end(), typed.begin(), typed.end());
+    const ProcessResult result = run_program(command);
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_NE(result.err.find(expected), std::string::npos) << result.err;
   }
 }
 

@@ -67,6 +67,14 @@ TEST(Plan, stages_are_as_many_gpus) {
   EXPECT_NE(few.err.find("4 stages want as many GPUs"), std::string::npos) << few.err;
 }
 
+TEST(Plan, clients_are_not_called_sequences) {
+  for (const char* const name : {"--parallel", "-np", "--max-num-seqs"}) {
+    const ProcessResult result = run_program({"plan", kModel, "--gpus", "H200", name, "2"});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.err.find("--clients says how many"), std::string::npos) << result.err;
+  }
+}
+
 TEST(Plan, says_where_what_divides_a_model_stands) {
   for (const auto& [option, said] : std::vector<std::pair<std::string, std::string>>{
            {"--tensor-parallel", "there is a row for each number of GPUs that divide the model"},
