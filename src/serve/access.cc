@@ -20,6 +20,14 @@ bool contains(const std::vector<std::string>& list, std::string_view value) {
          std::ranges::any_of(list, [&](const auto& one) { return http::is_same_name(one, value); });
 }
 
+/// Says whether a text has names of fields, commas and blanks alone.
+bool is_list_of_names(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == ',' || c == ' ';
+  });
+}
+
 /// Takes the same time for all keys: digests are compared, and all of each.
 bool is_same_key(std::string_view a, std::string_view b) {
   const std::string one = sha256(std::as_bytes(std::span(a)));
@@ -109,10 +117,14 @@ std::optional<http::Response> answer_preflight(const http::Request& head) {
   if (head.method != "OPTIONS" || head.find("access-control-request-method") == nullptr) {
     return std::nullopt;
   }
+  // Clients send fields of their own (x-stainless-os), which change no answer.
+  const std::string* const asked = head.find("access-control-request-headers");
   http::Response response = {.status = 204};
   response.headers = {{"Access-Control-Allow-Methods", "GET, POST"},
                       {"Access-Control-Allow-Headers",
-                       "authorization, content-type, x-api-key, x-request-id, x-session-id"},
+                       asked != nullptr && is_list_of_names(*asked)
+                           ? *asked
+                           : "authorization, content-type, x-api-key, x-request-id, x-session-id"},
                       {"Access-Control-Max-Age", "600"}};
   return response;
 }

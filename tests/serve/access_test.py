@@ -64,6 +64,13 @@ class Access(unittest.TestCase):
                                Access_Control_Request_Method="POST")
             self.assertEqual(asked.status, 204)
             self.assertEqual(asked.headers["Access-Control-Allow-Origin"], "https://mine")
+            self.assertIn("x-api-key", asked.headers["Access-Control-Allow-Headers"])
+            for names, allowed in (("authorization, x-stainless-os", True), ("a: b", False)):
+                asked = server.ask("OPTIONS", CHAT, Origin="https://mine",
+                                   Access_Control_Request_Method="POST",
+                                   Access_Control_Request_Headers=names)
+                found = asked.headers["Access-Control-Allow-Headers"]
+                self.assertEqual(found == names, allowed, found)
             answer = server.post(TEXT, {"prompt": "a"}, Origin="https://mine")
             self.assertEqual(answer.headers["Access-Control-Allow-Origin"], "https://mine")
 
