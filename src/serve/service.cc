@@ -184,6 +184,12 @@ std::optional<http::Response> Service::answer_head(const http::Request& head) {
     response.headers.push_back({"Allow", std::string(methods)});
     return response;
   }
+  const std::string* const coding = head.find("content-encoding");
+  if (coding != nullptr && !http::is_same_name(*coding, "identity")) {
+    return http::error_response(
+        {415, "server.coding",
+         "bodies are JSON that is not compressed: leave Content-Encoding out"});
+  }
   if (route->needs_keys && options_.access.keys.empty()) {
     return http::error_response({403, "server.key", "the path wants a server with --api-key"});
   }

@@ -5,6 +5,7 @@
 """
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -213,6 +214,14 @@ class Tls(unittest.TestCase):
 
 class Limits(unittest.TestCase):
     """Those that are no time; `slow.py` has the others, http_test all of them with short times."""
+
+    def test_a_body_that_is_compressed(self) -> None:
+        with Server() as server:
+            body = {"prompt": "a", "max_tokens": 1}
+            answer = server.post(TEXT, gzip.compress(json.dumps(body).encode()),
+                                 Content_Encoding="gzip")
+            self.assertEqual((answer.status, answer.json["error"]["code"]), (415, "server.coding"))
+            self.assertEqual(server.post(TEXT, body, Content_Encoding="identity").status, 200)
 
     def test_heads_and_bodies(self) -> None:
         with Server("qwen3", "--max-body-bytes", "30000", "--max-held-bytes",
