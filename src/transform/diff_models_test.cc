@@ -176,6 +176,24 @@ TEST(DiffModels, experts_of_a_stack_are_those_with_names_of_their_own) {
 }
 
 /// A head that is tied is its embedding, written out or not.
+/// A directory of Granite has a tensor for all experts, its GGUF file is read with a module for
+/// each: what becomes of both is the same.
+TEST(DiffModels, experts_of_granite_are_those_of_its_file) {
+  for (const char* const golden : {"granitemoe-bf16", "granitemoehybrid-bf16"}) {
+    const TempDir folder;
+    ThreadPool pool(2);
+    const fs::path file = folder / "written.gguf";
+    ASSERT_TRUE(convert_model(kGoldens / golden, file, {.format = "gguf"}, pool).ok());
+    for (const auto& [source, name] : {std::pair(kGoldens / golden, "stacks"), {file, "modules"}}) {
+      const auto report = quantize_model(source, folder / name, {.format = "int8"}, pool);
+      ASSERT_TRUE(report.ok()) << report.error().message;
+    }
+    const ModelDiff diff = diff_of(folder / "stacks", folder / "modules");
+    EXPECT_TRUE(diff.same_values()) << golden;
+    EXPECT_GT(diff.weights.size(), 30u);
+  }
+}
+
 TEST(DiffModels, a_tied_head_is_its_embedding) {
   const TempDir folder;
   const TestTensor table = floats("model.embed_tokens.weight", DType::kF16, {4, 8}, 1);

@@ -90,8 +90,10 @@ class UnitFinder {
         continue;
       }
       const bool is_stack = matrix.experts > 1;
+      // Stacks are parameters or, of Granite, weights of a module.
+      const bool is_parameter = is_stack && context_.tensors.find(matrix.module) != nullptr;
       SUBBYTE_TRY(const FileTensor* tensor,
-                  require_tensor(context_.tensors, matrix.module, is_stack ? "" : ".weight"));
+                  require_tensor(context_.tensors, matrix.module, is_parameter ? "" : ".weight"));
       SUBBYTE_TRY(const ModuleInfo info,
                   describe_module(context_of(context_, matrix), matrix.module));
       if (!is_dense(info)) {
