@@ -107,7 +107,7 @@ Result<int64_t> positions_within(const CacheMemory& memory, const ReadyModel& re
 }
 
 Status check_cache_memory(const ReadyModel& ready, const SessionOptions& given) {
-  if (ready.backend->memory() != nullptr || exchange_of(*ready.backend) != nullptr) return {};
+  if (ready.backend->memory() != nullptr) return {};
   SUBBYTE_TRY(const StepPlan plan, plan_of(ready.config));
   SessionOptions size = with_sizes(given, ready.config);
   if (!check_size(size).ok()) return {};  // which loading says
@@ -116,15 +116,20 @@ Status check_cache_memory(const ReadyModel& ready, const SessionOptions& given) 
   const auto bytes = static_cast<double>(
       cache_bytes(plan.cache, options.cache_type, cache_size(options, plan.cache)));
   const FreeMemory free = free_memory();
-  const double room = std::max(0.0, free.bytes - weight_file_bytes(ready.files.path()));
+  // Several processes may be on as many hosts, which are taken to be as large as this one.
+  const Exchange* const others = exchange_of(*ready.backend);
+  const double parts = others == nullptr ? 1 : others->size();
+  const double room = std::max(0.0, parts * free.bytes - weight_file_bytes(ready.files.path()));
   if (bytes <= room) return {};
   const int64_t fits = std::max(positions_within(options, plan.cache, static_cast<int64_t>(room)),
                                 kv_pages(size.context) * kPagePositions);
   if (size.cache_positions <= fits) return {};
+  const std::string_view where =
+      others == nullptr ? free.limit : "in as many machines as processes";
   return Error{"usage.cache_memory",
                fmt::format("a cache of {} tokens wants {:.0f} MB, and {:.0f} MB are free {} beside "
                            "the weights, which is enough for {}",
-                           size.cache_positions, bytes / 1e6, room / 1e6, free.limit, fits)};
+                           size.cache_positions, bytes / 1e6, room / 1e6, where, fits)};
 }
 
 Element element_of(CacheType type) {

@@ -36,8 +36,7 @@ Result<int64_t> positions_within(const CacheMemory& memory, const ReadyModel& re
 
 /// Refuses a cache of options.cache_positions that the memory of this machine does not hold beside
 /// the weights, and says what does; one of a single context may be larger, as little of it may ever
-/// be used. Of machines with memory of their own, and of ranks in other processes, loading knows.
-/// Code usage.cache_memory.
+/// be used. Of machines with memory of their own loading knows. Code usage.cache_memory.
 Status check_cache_memory(const ReadyModel& ready, const SessionOptions& options);
 
 struct Session::State {

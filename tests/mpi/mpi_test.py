@@ -294,6 +294,10 @@ class Refusals(unittest.TestCase):
             self.expect_line([*MPIRUN, "-n", "1", *ask, ":", "-n", "1", "true"],
                              "another process of mpirun has not come")
 
+    def test_a_cache_that_no_memory_holds(self) -> None:
+        command = on_ranks(2, "serve", DEMO, "--port", "0", "--cache-positions", "99999999999")
+        self.expect_line(command, "in as many machines as processes beside the weights")
+
     def test_a_model_beside_another_one(self) -> None:
         self.expect_line(on_ranks(2, "perplexity", DEMO, __file__, "--compare", DEMO),
                          "--compare runs two models in one process: leave mpirun out")
