@@ -108,6 +108,13 @@ function(subbyte_cuda layer)
   set_target_properties(subbyte_${layer}_cuda PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_link_libraries(subbyte_${layer}_cuda PUBLIC subbyte::${layer}
     PRIVATE ${subbyte_cuda_runtime})
+  subbyte_cuda_code(subbyte_${layer}_cuda)
+  target_compile_options(subbyte_${layer}_cuda PRIVATE
+    -Xcompiler=-Wall,-Wextra,-fvisibility=hidden)
+endfunction()
+
+# subbyte_cuda_code(<target>): compiles its CUDA files for SUBBYTE_CUDA_ARCHITECTURES.
+function(subbyte_cuda_code target)
   foreach(arch IN LISTS SUBBYTE_CUDA_ARCHITECTURES)
     set(code sm_${arch})
     if(SUBBYTE_INTERPRET_CUDA)
@@ -118,12 +125,12 @@ function(subbyte_cuda layer)
     elseif(NOT arch MATCHES "a$")
       set(code [sm_${arch},compute_${arch}])
     endif()
-    target_compile_options(subbyte_${layer}_cuda PRIVATE
-      "SHELL:-gencode arch=compute_${arch},code=${code}")
+    target_compile_options(${target} PRIVATE
+      "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-gencode arch=compute_${arch},code=${code}>")
   endforeach()
-  subbyte_ptx_for_interpreter(subbyte_${layer}_cuda)
-  target_compile_options(subbyte_${layer}_cuda PRIVATE -std=c++20
-    -Xcompiler=-Wall,-Wextra,-fvisibility=hidden -Wno-deprecated-gpu-targets)
+  target_compile_options(${target} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-std=c++20 -Wno-deprecated-gpu-targets>")
+  subbyte_ptx_for_interpreter(${target})
 endfunction()
 
 # subbyte_ptx_for_interpreter(<target>): keeps the PTX of its objects as text that the interpreter
