@@ -149,6 +149,31 @@ st.global.u32 [%rd3], %r19;)",
   for (const uint32_t number : products) EXPECT_EQ(number, 2u);
 }
 
+/// The f16 that is the number of an E4M3 code (OCP 8-bit Floating Point, 5.3): exponents differ by
+/// 8, codes below 8 are multiples of 2^-9, and 127 is NaN.
+uint32_t half_of_e4m3(uint32_t code) {
+  constexpr uint32_t kMultiples[] = {0, 0x1800, 0x1c00, 0x1e00, 0x2000, 0x2100, 0x2200, 0x2300};
+  const uint32_t size = code & 127;
+  if (size == 127) return 0x7fff;
+  return (code & 128) << 8 | (size < 8 ? kMultiples[size] : (size << 7) + (8 << 10));
+}
+
+TEST(Interpreter, converts_every_pair_of_8_bits_to_16) {
+  // A thread has a number of 16 bits as the upper half of its own.
+  std::vector<uint32_t> numbers = counted(256);
+  for (uint32_t& number : numbers) number = number << 24 | (255 - number) << 16 | 0x1234;
+  const auto halves = run(R"(
+ld.global.u32 %r2, [%rd3];
+{ .reg .b16 low, high;
+mov.b32 {low, high}, %r2;
+cvt.rn.f16x2.e4m3x2 %r3, high; }
+st.global.u32 [%rd3], %r3;)",
+                          numbers);
+  for (uint32_t i = 0; i < 256; ++i) {
+    EXPECT_EQ(halves[i], half_of_e4m3(i) << 16 | half_of_e4m3(255 - i)) << i;
+  }
+}
+
 TEST(Interpreter, stops_at_misaligned_addresses) {
   EXPECT_EXIT(run("add.s64 %rd3, %rd3, 2;\nst.global.u32 [%rd3], %r1;", counted(1)),
               ::testing::ExitedWithCode(kStopped), "misaligned address.*st.global.u32.*of test");
