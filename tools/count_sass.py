@@ -25,10 +25,11 @@ PAIRS = 16  # that a probe decodes
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?"
                          r"(?!HFMA2[.A-Z]* \w+, -RZ, RZ)([A-Z0-9_.]+)", re.MULTILINE)
 # First match wins; None is what is not the decoder's. ALU and FMA are the pipes: an instruction of
-# one warp keeps the ALU of its quarter of a multiprocessor busy for two cycles.
+# one warp keeps the ALU of its quarter of a multiprocessor busy for two cycles. It converts between
+# floats of 32, 16 and 8 bits, too (F2FP).
 KINDS = [
     (r"IMAD\.MOV|MOV|UMOV|IMAD\.WIDE|S2R|ULDC|LDC|LDG|STG|EXIT", None),
-    (r"LOP3|SHF|PRMT|LEA|IADD3|VIADD", "alu"),
+    (r"LOP3|SHF|PRMT|LEA|IADD3|VIADD|F2FP", "alu"),
     (r"HADD2|HFMA2|HMUL2|IMAD", "fma"),
     (r"LDS", "lds"),
     (r"SHFL", "shfl"),

@@ -14,6 +14,13 @@ template <class Number, int kBits>
 using E2M1Of = cuda::E2M1<Number>;
 template <class Number, int>
 using E4M3Of = cuda::E4M3<Number>;
+/// As where no instruction converts E4M3.
+template <class Number>
+struct MovingBits : Number {
+  static constexpr bool kHasE4M3 = false;
+};
+template <class Number, int>
+using E4M3BitsOf = cuda::E4M3<MovingBits<Number>>;
 
 constexpr int kThreads = 128;
 
@@ -80,6 +87,12 @@ bool decode_on_gpu(std::string_view decoder, const uint32_t* words, int lanes, Z
   SUBBYTE_EACH_DECODER(SUBBYTE_LAUNCH)
 #undef SUBBYTE_LAUNCH
   return false;
+}
+
+bool converts_e4m3_on_gpu() {
+  cudaFuncAttributes attributes{};
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, &decode<cuda::E4M3<F16>>);
+  return error == cudaSuccess && attributes.ptxVersion >= 89;
 }
 
 void read_scales_on_gpu(const cuda::ScaleRule& rule, const uint32_t* codes, int count,

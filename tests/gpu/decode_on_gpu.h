@@ -14,6 +14,7 @@
   X(integers8, Integers, 8)     \
   X(e2m1, E2M1Of, 4)            \
   X(e4m3, E4M3Of, 8)            \
+  X(e4m3_bits, E4M3BitsOf, 8)   \
   X(codebook2, Codebook, 2)     \
   X(codebook3, Codebook, 3)     \
   X(codebook4, Codebook, 4)     \
@@ -30,6 +31,9 @@ struct Zeros {
 /// 32. `decoder` is "integers4_f16". False: there is none of that name.
 bool decode_on_gpu(std::string_view decoder, const uint32_t* words, int lanes, Zeros zeros,
                    const uint16_t* codebook, uint32_t* registers);
+
+/// Says whether e4m3 is an instruction in the code that this GPU runs. It keeps NaN.
+bool converts_e4m3_on_gpu();
 
 /// values[i] = scale of codes[i], in device memory.
 void read_scales_on_gpu(const cuda::ScaleRule& rule, const uint32_t* codes, int count,

@@ -34,7 +34,7 @@ std::vector<Decoder> all_decoders() {
       {"e2m1", kE2M1, 4, Format::kE2M1},          {"codebook2", kCodebook, 2, Format::kNFL2},
       {"codebook3", kCodebook, 3, Format::kNFL3}, {"codebook4", kCodebook, 4, Format::kNF4},
       {"e4m3", kE4M3, 8, Format::kE4M3},          {"codebook4", kCodebook, 4, Format::kNFL4},
-      {"codebook5", kCodebook, 5, Format::kNFL5},
+      {"codebook5", kCodebook, 5, Format::kNFL5}, {"e4m3_bits", kE4M3, 8, Format::kE4M3},
   };
 }
 
@@ -98,20 +98,24 @@ class OnGpu {
                               zeros, reinterpret_cast<const uint16_t*>(codebook_->data()),
                               reinterpret_cast<uint32_t*>(registers_.data())));
     expect_ok(cudaDeviceSynchronize());
-    // Raw E2M1 of f16 is 2^-14 of its value, raw E4M3 2^-8.
-    const double gain = number_ != Number::kF16                     ? 1
-                        : decoder_.kind == cuda::DecoderKind::kE2M1 ? 0x1p14
-                        : decoder_.kind == cuda::DecoderKind::kE4M3 ? 0x1p8
-                                                                    : 1;
+    // Raw E2M1 of f16 is 2^-14 of its value.
+    const bool is_small = number_ == Number::kF16 && decoder_.kind == cuda::DecoderKind::kE2M1;
+    const double gain = is_small ? 0x1p14 : 1;
+    const bool keeps_nan = decoder_.name == "e4m3" && converts_e4m3_on_gpu();
     const auto halves = read<uint16_t>(registers_);
     int64_t bad = 0;
     for (int lane = 0; lane < kLanes; ++lane) {
       for (int i = 0; i < kSlots; ++i) {
         const uint32_t code = code_at(lane, i, decoder_.bits);
         const double decoded = info(decoder_.element).decode(code);
+        const uint16_t found = halves[lane * kSlots + i];
+        if (std::isnan(decoded) && keeps_nan) {
+          bad += !std::isnan(type_of(number_).decode(found));
+          continue;
+        }
         const double element = std::isnan(decoded) ? (code < 128 ? 480 : -480) : decoded;
         const double value = element - (i / 2 % 2 == 0 ? zeros.even : zeros.odd);
-        bad += halves[lane * kSlots + i] != number_of(value / gain, number_);
+        bad += found != number_of(value / gain, number_);
       }
     }
     return bad;

@@ -43,14 +43,6 @@ Error failure(const std::string& what) {
   return {"cuda.launch", kWhat + (": " + what)};
 }
 
-/// The kernels multiply by scales as they are, and by the numbers of codes.
-template <class Number>
-void use_numbers(WeightArguments& weights) {
-  weights.scale_factor = 1;
-  weights.gain /= E4M3<Number>::kGain;
-  weights.up_gain /= E4M3<Number>::kGain;
-}
-
 struct Maps {
   CUtensorMap activations;
   CUtensorMap weights;
@@ -73,7 +65,7 @@ template <class Number>
 Status launch_kernel(const Plan& plan, LinearArguments a, Maps& maps, ActivationFactors factors,
                      Stream stream) {
   static SharedMemoryLimit limit;
-  use_numbers<Number>(a.weights);
+  a.weights.scale_factor = 1;  // the kernels multiply by scales as they are
   if (!limit.allow(&w8a8_kernel<Number>, plan.shared_bytes)) {
     return failure("the driver refused " + std::to_string(plan.shared_bytes) +
                    " bytes of shared memory");

@@ -9,16 +9,16 @@
 namespace subbyte::cuda {
 namespace {
 
-/// A power of two that brings the products of scales and raw codes just below 2^15, the last one
-/// that f16 holds with all they can be rounded to. Within what a float can be divided by. Floats
-/// have scales of 1.
+/// A power of two that brings the products of scales and raw codes just below 2^15, those of E4M3
+/// to 57344 at most, so that f16 holds them with all they can be rounded to. Within what a float
+/// can be divided by. Floats have scales of 1.
 float scale_factor_of(const PackedFormat& format, Number number) {
   if (number != Number::kF16 || format.largest_scale == 0) return 1;
   if (format.decoder == DecoderKind::kFloats) return 1;
-  // Raw codes are less than 2^bits, for E4M3 than 2, and for the others not above 1.
-  const int headroom = format.decoder == DecoderKind::kIntegers ? 14 - format.bits
-                       : format.decoder == DecoderKind::kE4M3   ? 13
-                                                                : 14;
+  // Integers are less than 2^bits, E4M3 at most 1.75 times that, and the others not above 1.
+  const bool is_large =
+      format.decoder == DecoderKind::kIntegers || format.decoder == DecoderKind::kE4M3;
+  const int headroom = is_large ? 14 - format.bits : 14;
   return std::ldexp(1.0f, std::clamp(headroom - std::ilogb(format.largest_scale), -120, 120));
 }
 
@@ -33,10 +33,8 @@ ZeroKind zero_kind_of(Zero zero) {
 }
 
 double gain_of(DecoderKind decoder, Number number) {
-  const bool is_f16 = number == Number::kF16;
-  if (decoder == DecoderKind::kE2M1) return is_f16 ? E2M1<F16>::kGain : E2M1<BF16>::kGain;
-  if (decoder == DecoderKind::kE4M3) return is_f16 ? E4M3<F16>::kGain : E4M3<BF16>::kGain;
-  return 1;
+  if (decoder != DecoderKind::kE2M1) return 1;
+  return number == Number::kF16 ? E2M1<F16>::kGain : E2M1<BF16>::kGain;
 }
 
 }  // namespace

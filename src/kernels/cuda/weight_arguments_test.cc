@@ -61,6 +61,24 @@ TEST(CudaWeightArguments, tell_the_kernels_their_sizes_zero_point_and_gain) {
   EXPECT_EQ(weight_arguments(nullptr, format, 0.25, Number::kBF16).gain, 0.25F);
 }
 
+TEST(CudaWeightArguments, bring_the_largest_weight_of_e4m3_near_the_top_of_f16) {
+  using enum Format;
+  RandomMatrix fp8 = random_matrix({kE4M3, kF32, Zero::kNone, 128}, 2, 256, Contents::kReal, 6);
+  for (const float largest : {0x1.fffffep-20F, 1.0F, 3.0F, 0x1p40F}) {
+    const float scales[4] = {largest / 64, largest, largest / 3, largest / 2};
+    std::memcpy(fp8.scales->data(), scales, sizeof scales);
+    const PackedFormat format = *packed_format(fp8.view);
+    const WeightArguments weights = weight_arguments(nullptr, format, 0.25, Number::kF16);
+    EXPECT_EQ(weights.gain, 0.25F);
+    // The scale is rounded to f16, up, too.
+    const uint32_t scale =
+        info(kF16).encode(double{largest} * weights.scale_factor, Rounding::kNearestEven);
+    EXPECT_LE(448 * info(kF16).decode(scale), 65504) << largest;
+    EXPECT_GE(448 * info(kF16).decode(scale), 16384) << largest;
+    EXPECT_EQ(weight_arguments(nullptr, format, 0.25, Number::kBF16).scale_factor, 1);
+  }
+}
+
 TEST(CudaWeightArguments, tell_the_kernels_what_offsets_are) {
   using enum Format;
   for (const Zero zero : {Zero::kF16, Zero::kBF16}) {

@@ -60,8 +60,9 @@ std::string decoding_of(const WeightsLine& line) {
     case DecoderKind::kIntegers:
       return "raw codes; large_m less zero points";
     case DecoderKind::kE2M1:
-    case DecoderKind::kE4M3:
       return "bits moved";
+    case DecoderKind::kE4M3:
+      return "an instruction; sm_80 bits moved";
     case DecoderKind::kVectors:
       return "table of vectors";
     default:

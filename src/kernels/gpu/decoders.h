@@ -12,8 +12,9 @@
 //   E2M1<Number>         sign and three bits moved to where exponent and mantissa are; the
 //                        difference of the two biases, 2^14 or 2^126, is a factor. 0.5 is a
 //                        subnormal then, so machines that may flush subnormals use another formula
-//   E4M3<Number>         sign and seven bits moved in the same way: 2^8 or 2^120. The two codes of
-//                        NaN read as 480 and -480; `subbyte verify` finds them in files
+//   E4M3<Number>         an instruction, where the machine has one. Else sign and seven bits moved
+//                        in the same way, and a product with 2^8 or 2^120; the two codes of NaN
+//                        read as 480 and -480 then
 //   Codebook<Number, b>  a table: of pairs up to 4 bits, by the registers of the warp for 5
 //   Vectors<Number, b>   a table: of pairs for 4 bits, of fours for 2
 //   Floats<Number>       numbers of the activations' type, which are the registers
@@ -27,7 +28,7 @@
 // order as long as both operands have the same: byte_col() says which input a byte belongs to.
 //
 // Instructions for each two weights (f16 / bf16): Integers 4: 2.25 / 2.75, raw 1.25 / 1.75, as
-// bytes 0.25; E2M1 3.75 / 4.75, E4M3 4 / 5, Codebook 4: 3 and a load.
+// bytes 0.25; E2M1 3.75 / 4.75, E4M3 1 / 4, of moved bits 4 / 4; Codebook 4: 3 and a load.
 
 #include "kernels/gpu/dialect.h"
 
@@ -277,19 +278,25 @@ struct E4M3 {
   static SUBBYTE_CONSTANT int kBits = 8;
   static SUBBYTE_CONSTANT bool kHasZeros = false;
   static SUBBYTE_CONSTANT bool kHasTable = false;
-  /// Raw values are 2^-8 and 2^-120 of the true ones, subnormals included.
-  static SUBBYTE_CONSTANT float kGain = Number::kIsF16 ? 256.0f : 1.0f;
+  static SUBBYTE_CONSTANT float kGain = 1;
 
   static SUBBYTE_KERNEL_FUNCTION void decode(Words words, int step, Registers registers) {
     for (int r = 0; r < 4; ++r) {
-      const uint32_t w = pick_bytes(words[2 * step + r / 2], 0, r % 2 == 0 ? 0x1404 : 0x3424);
-      if constexpr (Number::kIsF16) {
-        registers[r] = and_or(w, 0x80008000, (w >> 1) & 0x3f803f80);
+      const uint32_t w = words[2 * step + r / 2];
+      if constexpr (Number::kHasE4M3) {
+        registers[r] = Number::from_e4m3(w, r % 2);
       } else {
-        // By 2^120, as products with the raw value would underflow.
-        registers[r] = Number::mul(and_or(w, 0x80008000, (w >> 4) & 0x07f007f0), 0x7b807b80);
+        registers[r] = by_bits(spread_signed(w, r % 2));
       }
     }
+  }
+
+ private:
+  /// Moved bits are 2^-8 or 2^-120 of the value, subnormals included. The shift moves a sign to the
+  /// top of its half, too.
+  static SUBBYTE_KERNEL_FUNCTION uint32_t by_bits(uint32_t w) {
+    if constexpr (Number::kIsF16) return Number::mul(w << 7 & 0xbf80bf80, 0x5c005c00);
+    return Number::mul(w << 4 & 0x87f087f0, 0x7b807b80);
   }
 };
 
@@ -382,7 +389,7 @@ struct Floats {
 /// F16 or BF16: two 16-bit floats in a word, which the dialect of the machine defines.
 template <class N>
 concept IsNumber = requires(uint32_t x) {
-  N::kIsF16&& N::kHasSubnormals;
+  N::kIsF16&& N::kHasSubnormals&& N::kHasE4M3;
   N::sub(x, x);
   N::fma(x, x, x);
   N::splat(1);

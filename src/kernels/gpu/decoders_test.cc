@@ -99,14 +99,17 @@ class Comparison {
       for (int i = 0; i < 8; ++i) {
         const double subtracted = i / 2 % 2 == 0 ? even_zero : odd_zero;
         const double decoded = element_.decode(codes[8 * step + i]);
-        // NaN of E4M3 reads as the number after the largest.
-        const double element =
-            std::isnan(decoded) ? (codes[8 * step + i] < 128 ? 480 : -480) : decoded;
+        // Without an instruction NaN of E4M3 reads as the number after the largest.
+        const double element = std::isnan(decoded) && !Number::kHasE4M3
+                                   ? (codes[8 * step + i] < 128 ? 480 : -480)
+                                   : decoded;
         // -0.0 - 0 is -0.0, and its sign should be kept.
         const double value = (element - subtracted) / Decoder::kGain;
         const uint16_t found = static_cast<uint16_t>(registers[i / 2] >> 16 * (i % 2));
         bad += found != number_of<Number>(value);
-        if (!Decoder::kHasTable) bad += type_of<Number>().decode(found) != value;
+        if (!Decoder::kHasTable && !std::isnan(value)) {
+          bad += type_of<Number>().decode(found) != value;
+        }
       }
     }
     return bad;
@@ -184,11 +187,19 @@ TEST(Decoders, e2m1_is_exact_for_every_code) {
   EXPECT_EQ(E2M1<BF16>::kGain, 1);
 }
 
+/// A machine that has no instruction for E4M3.
+template <class Number>
+struct MovingBits : Number {
+  static constexpr bool kHasE4M3 = false;
+};
+
 TEST(Decoders, e4m3_is_exact_for_every_code) {
+  using Half = MovingBits<F16>;
+  using Brain = MovingBits<BF16>;
   EXPECT_EQ((Comparison<E4M3<F16>, F16>(Format::kE4M3).mismatches(0, 0)), 0);
   EXPECT_EQ((Comparison<E4M3<BF16>, BF16>(Format::kE4M3).mismatches(0, 0)), 0);
-  EXPECT_EQ(E4M3<F16>::kGain, 256);
-  EXPECT_EQ(E4M3<BF16>::kGain, 1);
+  EXPECT_EQ((Comparison<E4M3<Half>, Half>(Format::kE4M3).mismatches(0, 0)), 0);
+  EXPECT_EQ((Comparison<E4M3<Brain>, Brain>(Format::kE4M3).mismatches(0, 0)), 0);
 }
 
 TEST(Decoders, e2m1_is_exact_where_subnormals_are_flushed) {
@@ -328,6 +339,8 @@ TEST(Decoders, codes_in_a_wrong_place_are_noticed) {
   expect_faults_are_found<E2M1<BF16>, BF16>(Format::kE2M1);
   expect_faults_are_found<E4M3<F16>, F16>(Format::kE4M3);
   expect_faults_are_found<E4M3<BF16>, BF16>(Format::kE4M3);
+  expect_faults_are_found<E4M3<MovingBits<F16>>, MovingBits<F16>>(Format::kE4M3);
+  expect_faults_are_found<E4M3<MovingBits<BF16>>, MovingBits<BF16>>(Format::kE4M3);
   expect_faults_are_found<Codebook<F16, 2>, F16>(Format::kNFL2);
   expect_faults_are_found<Codebook<F16, 3>, F16>(Format::kNFL3);
   expect_faults_are_found<Codebook<F16, 4>, F16>(Format::kNF4);

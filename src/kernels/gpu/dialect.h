@@ -11,9 +11,12 @@
 //
 //   and_or(a, b, c)          (a & b) | c
 //   spread_bytes(w, j, high) bytes 2j and 2j + 1 of w in the low halves, `high` above each
+//   spread_signed(w, j)      the same, each with its own sign in all bits above
 //   pick_bytes(a, b, which)  four of the eight bytes of a and b
 //   F16, BF16                two floats in a word: sub, mul, fma, each rounded once, to nearest
-//                            even; instead of mul, where subnormals may be flushed to zero, min
+//                            even; instead of mul, where subnormals may be flushed to zero, min;
+//                            from_e4m3(w, j), of bytes 2j and 2j + 1 of w, where kHasE4M3 says that
+//                            an instruction converts them
 //   Table                    of a codebook: pair(index), single(code)
 
 #ifdef __METAL_VERSION__

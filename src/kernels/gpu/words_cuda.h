@@ -17,17 +17,30 @@ SUBBYTE_KERNEL_FUNCTION uint32_t spread_bytes(uint32_t w, int j, uint32_t high) 
   return __byte_perm(w, high, j == 0 ? 0x4140 : 0x4342);
 }
 
+SUBBYTE_KERNEL_FUNCTION uint32_t spread_signed(uint32_t w, int j) {
+  uint32_t d;
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(d) : "r"(w), "r"(j == 0 ? 0x9180 : 0xb3a2));
+  return d;
+}
+
 /// Four bytes of the eight of a (0 to 3) and b (4 to 7), each by a digit of `which`, the lowest
 /// byte by the lowest digit.
 SUBBYTE_KERNEL_FUNCTION uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
   return __byte_perm(a, b, which);
 }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+inline constexpr bool kConvertsE4M3 = true;
+#else
+inline constexpr bool kConvertsE4M3 = false;
+#endif
+
 struct F16 {
   static constexpr uint32_t kMagic = 0x64006400;  // 1024, whose mantissa holds 10 bits
   static constexpr uint32_t kSixteenth = 0x2c002c00;
   static constexpr bool kIsF16 = true;
   static constexpr bool kHasSubnormals = true;
+  static constexpr bool kHasE4M3 = kConvertsE4M3;
 
   static SUBBYTE_KERNEL_FUNCTION uint32_t sub(uint32_t a, uint32_t b) {
     uint32_t d;
@@ -42,6 +55,15 @@ struct F16 {
   static SUBBYTE_KERNEL_FUNCTION uint32_t fma(uint32_t a, uint32_t b, uint32_t c) {
     uint32_t d;
     asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+  }
+  /// NaN stays one.
+  static SUBBYTE_KERNEL_FUNCTION uint32_t from_e4m3(uint32_t w, int j) {
+    uint16_t low;
+    uint16_t high;
+    asm("mov.b32 {%0, %1}, %2;" : "=h"(low), "=h"(high) : "r"(w));
+    uint32_t d;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(d) : "h"(j == 0 ? low : high));
     return d;
   }
   /// The integer |value| <= 2048 in both halves.
@@ -69,12 +91,19 @@ struct BF16 {
   static constexpr uint32_t kSixteen = 0x41804180;
   static constexpr bool kIsF16 = false;
   static constexpr bool kHasSubnormals = true;
+  static constexpr bool kHasE4M3 = kConvertsE4M3;
 
   static SUBBYTE_KERNEL_FUNCTION uint32_t sub(uint32_t a, uint32_t b) {
     return fma(b, 0xbf80bf80, a);
   }
   static SUBBYTE_KERNEL_FUNCTION uint32_t mul(uint32_t a, uint32_t b) {
     return fma(a, b, 0x80008000);
+  }
+  /// By f16 and float32, which hold every number of E4M3.
+  static SUBBYTE_KERNEL_FUNCTION uint32_t from_e4m3(uint32_t w, int j) {
+    const uint32_t pair = F16::from_e4m3(w, j);
+    return pack_x2(F16::to_float(static_cast<uint16_t>(pair)),
+                   F16::to_float(static_cast<uint16_t>(pair >> 16)));
   }
   static SUBBYTE_KERNEL_FUNCTION uint32_t fma(uint32_t a, uint32_t b, uint32_t c) {
     uint32_t d;

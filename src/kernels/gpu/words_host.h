@@ -20,6 +20,12 @@ inline uint32_t spread_bytes(uint32_t w, int j, uint32_t high) {
   return (bytes & 0xff) | (bytes & 0xff00) << 8 | (high & 0xff) << 8 | (high & 0xff) << 24;
 }
 
+inline uint32_t spread_signed(uint32_t w, int j) {
+  const auto low = static_cast<int8_t>(w >> (16 * j));
+  const auto high = static_cast<int8_t>(w >> (16 * j + 8));
+  return (static_cast<uint32_t>(low) & 0xffff) | static_cast<uint32_t>(high) << 16;
+}
+
 inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
   uint32_t picked = 0;
   for (int i = 0; i < 4; ++i) {
@@ -44,6 +50,10 @@ struct HostX2 {
   static uint32_t fma(uint32_t a, uint32_t b, uint32_t c) {
     return join(std::fma(low(a), low(b), low(c)), std::fma(high(a), high(b), high(c)));
   }
+  static uint32_t from_e4m3(uint32_t w, int j) {
+    const FormatInfo& e4m3 = info(Format::kE4M3);
+    return join(e4m3.decode(w >> (16 * j) & 0xff), e4m3.decode(w >> (16 * j + 8) & 0xff));
+  }
   static uint32_t splat(int value) { return join(value, value); }
   static uint32_t splat_float(float value) { return join(value, value); }
 };
@@ -53,6 +63,7 @@ struct F16 : HostX2<Format::kF16> {
   static constexpr uint32_t kSixteenth = 0x2c002c00;
   static constexpr bool kIsF16 = true;
   static constexpr bool kHasSubnormals = true;
+  static constexpr bool kHasE4M3 = true;
 };
 
 struct BF16 : HostX2<Format::kBF16> {
@@ -60,6 +71,7 @@ struct BF16 : HostX2<Format::kBF16> {
   static constexpr uint32_t kSixteen = 0x41804180;
   static constexpr bool kIsF16 = false;
   static constexpr bool kHasSubnormals = true;
+  static constexpr bool kHasE4M3 = true;
 };
 
 struct Table {

@@ -23,6 +23,12 @@ SUBBYTE_KERNEL_FUNCTION uint32_t spread_bytes(uint32_t w, int j, uint32_t high) 
   return (bytes & 0xff) | (bytes & 0xff00) << 8 | high << 8 | high << 24;
 }
 
+SUBBYTE_KERNEL_FUNCTION uint32_t spread_signed(uint32_t w, int j) {
+  const uint32_t low = uint32_t(int32_t(w << (24 - 16 * j)) >> 24);
+  const uint32_t high = uint32_t(int32_t(w << (16 - 16 * j)) >> 24);
+  return (low & 0xffff) | high << 16;
+}
+
 SUBBYTE_KERNEL_FUNCTION uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
   uint32_t picked = 0;
   for (int i = 0; i < 4; ++i) {
@@ -39,6 +45,7 @@ struct F16 {
   static SUBBYTE_CONSTANT uint32_t kMinusFour = 0xc400c400;
   static SUBBYTE_CONSTANT bool kIsF16 = true;
   static SUBBYTE_CONSTANT bool kHasSubnormals = false;
+  static SUBBYTE_CONSTANT bool kHasE4M3 = false;
 
   static SUBBYTE_KERNEL_FUNCTION uint32_t sub(uint32_t a, uint32_t b) {
     return as_type<uint32_t>(as_type<half2>(a) - as_type<half2>(b));
@@ -71,6 +78,7 @@ struct BF16 {
   static SUBBYTE_CONSTANT uint32_t kMinusFour = 0xc080c080;
   static SUBBYTE_CONSTANT bool kIsF16 = false;
   static SUBBYTE_CONSTANT bool kHasSubnormals = false;
+  static SUBBYTE_CONSTANT bool kHasE4M3 = false;
 
   static SUBBYTE_KERNEL_FUNCTION float low(uint32_t pair) { return as_type<float>(pair << 16); }
   static SUBBYTE_KERNEL_FUNCTION float high(uint32_t pair) {

@@ -238,10 +238,11 @@ StepShared StepLayout::shared() const {
   s.barriers = place((kMaxStages + 1) * 16);
   s.choice = s.barriers + kMaxStages * 16;
   s.ring = at;
-  s.clears_ring = has_short_units_ ? 1 : 0;
   s.stage_scales = kStepWarps * unit_codes_;
   s.stage_zeros = aligned(s.stage_scales + kStepWarps * unit_scales_);
   s.stage_bytes = aligned(s.stage_zeros + kStepWarps * unit_zeros_);
+  const bool has_nan = format_ != nullptr && format_->decoder == DecoderKind::kE4M3;
+  s.clears_from = !has_short_units_ ? s.stage_bytes : has_nan ? 0 : s.stage_scales;
   const int left = device_->shared_bytes - s.ring;
   s.stages = std::clamp(left / std::max(s.stage_bytes, 1), 0, kMaxStages);
   s.bytes = s.ring + s.stages * s.stage_bytes;

@@ -51,8 +51,20 @@ TEST(StepLayout, its_parts_follow_each_other_within_the_shared_memory) {
     EXPECT_EQ(s.stage_bytes % 128, 0);
     EXPECT_EQ(s.bytes, s.ring + s.stages * s.stage_bytes);
     EXPECT_LE(s.bytes, device.shared_bytes);
-    EXPECT_EQ(s.clears_ring, 1);  // the fifth unit of a strip has two tiles
+    EXPECT_EQ(s.clears_from, s.stage_scales);  // the fifth unit of a strip has two tiles
   }
+}
+
+TEST(StepLayout, clears_codes_that_may_be_nan_where_units_are_short) {
+  const Device device;
+  const WeightFormat fp8 = {Format::kE4M3, Format::kF32, Zero::kNone, 128};
+  const auto shared_of = [&](const WeightFormat& format, int64_t cols) {
+    const Packed weights(format, 256, cols);
+    return StepLayout(device, 1).with_product(weights.format, weights.arguments)->shared();
+  };
+  EXPECT_EQ(shared_of(fp8, 384).clears_from, 0);
+  const StepShared whole = shared_of(fp8, 512);
+  EXPECT_EQ(whole.clears_from, whole.stage_bytes);
 }
 
 TEST(StepLayout, says_what_the_ring_copies) {

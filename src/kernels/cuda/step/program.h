@@ -219,7 +219,9 @@ struct StepShared {
   int32_t stage_bytes;
   int32_t stage_scales;  // from the begin of a stage
   int32_t stage_zeros;
-  int32_t clears_ring;  // units may be short: scales that no copy fills must be numbers
+  /// Units may be short: what no copy fills, from here to the end of a stage, must be numbers, of
+  /// scales, and of codes that may be NaN; stage_bytes: none are.
+  int32_t clears_from;
   int32_t bytes;
 };
 

@@ -84,9 +84,9 @@ class RingPlace {
     }
     if (threadIdx.x == 0) mbarrier_init(choice, 1);
     fence_mbarrier_init();
-    if (s.clears_ring == 0) return;
+    if (s.clears_from == stage_bytes_) return;
     for (uint32_t stage = ring_; stage != end_; stage += stage_bytes_) {
-      for (int i = s.stage_scales + threadIdx.x * 4; i < stage_bytes_; i += blockDim.x * 4) {
+      for (int i = s.clears_from + threadIdx.x * 4; i < stage_bytes_; i += blockDim.x * 4) {
         st_shared(stage + i, 0);
       }
     }
