@@ -74,8 +74,14 @@ Status read_keys(const Options& options, std::vector<std::string>& keys) {
     SUBBYTE_TRY(const std::vector<std::string> more, read_key_file(options.key_file));
     keys.insert(keys.end(), more.begin(), more.end());
   }
-  if (std::ranges::find(keys, "") == keys.end()) return {};
-  return Error{"usage.api_key", "a key of --api-key or SUBBYTE_API_KEY has no characters"};
+  if (std::ranges::find(keys, "") != keys.end()) {
+    return Error{"usage.api_key", "a key of --api-key or SUBBYTE_API_KEY has no characters"};
+  }
+  const auto has_controls = [](const std::string& key) {
+    return std::ranges::any_of(key, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  };
+  if (std::ranges::none_of(keys, has_controls)) return {};
+  return Error{"usage.api_key", "a key has control characters, which no request can have"};
 }
 
 /// The names that requests may call the model by; the first is that in answers.

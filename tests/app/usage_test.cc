@@ -96,6 +96,8 @@ const std::vector<Wrong> kWrong = {
     {kServe, {"--allowed-origins", "localhost:3000"}},
     {kServe, {"--allowed-hosts", "models.example:8000"}},
     {kServe, {"--allowed-hosts", "http://models.example"}},
+    {kServe, {"--api-key", ""}},
+    {kServe, {"--api-key", "one\ntwo"}},
     {kServe, {"--cache-positions", "1"}},
     {kServe, {"--cache-positions", "1000000000000"}},
     {kServe, {"--kv-cache-memory-bytes", "1000000000000000"}},
