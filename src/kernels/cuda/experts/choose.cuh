@@ -34,6 +34,8 @@ __device__ inline float sigmoid(float x) {
 /// What the experts of a token are compared by, and their scores. By a warp.
 class ExpertNumbers {
  public:
+  static constexpr int kAtOnce = 4;  // ranks of a lane, whose code is long
+
   __device__ ExpertNumbers(const ExpertChoice& route, const float* logits)
       : logits_(logits),
         biases_(route.biases),
@@ -50,8 +52,7 @@ class ExpertNumbers {
   /// 0 of an expert that is not there to choose.
   __device__ uint32_t rank(int expert) const {
     const bool is_there =
-        expert < experts_ &&
-        (rule_.groups == 1 || (kept_groups_ >> expert / (experts_ / rule_.groups) & 1) != 0);
+        expert < experts_ && (rule_.groups == 1 || (kept_groups_ >> expert / group_size_ & 1) != 0);
     return is_there ? rank_of(number(expert)) : 0;
   }
 
@@ -70,8 +71,13 @@ class ExpertNumbers {
 
  private:
   __device__ float number(int expert) const {
-    if (by_logits_) return logits_[expert];
-    return score(logits_[expert], 0) + (biases_ != nullptr ? biases_[expert] : 0);
+    const float logit = logits_[expert];
+    if (by_logits_) return logit;
+    // As score(), by one exponential and one division for both kinds.
+    const bool is_sigmoid = rule_.scores == Routing::Scores::kSigmoid;
+    const float power = expf(is_sigmoid ? -logit : logit - largest_);
+    const float score = (is_sigmoid ? 1 : power) / (is_sigmoid ? 1 + power : total_);
+    return score + (biases_ != nullptr ? biases_[expert] : 0);
   }
 
   /// By which a softmax divides.
@@ -89,6 +95,7 @@ class ExpertNumbers {
   __device__ void find_groups() {
     const int lane = static_cast<int>(threadIdx.x) % kLanes;
     const int size = experts_ / rule_.groups;
+    group_size_ = size;
     float best = -INFINITY;
     float second = -INFINITY;
     for (int i = 0; i < size && lane < rule_.groups; ++i) {
@@ -114,12 +121,15 @@ class ExpertNumbers {
   float largest_ = 0;  // of the logits
   float total_ = 0;    // of a softmax, if it is needed
   unsigned kept_groups_ = 0;
+  int group_size_ = 1;
 };
 
 /// The same where nothing but logits decides (is_usual()), in few instructions: a warp waits until
 /// each of them is fetched.
 class ExpertLogits {
  public:
+  static constexpr int kAtOnce = 8;
+
   __device__ ExpertLogits(const ExpertChoice& route, const float* logits)
       : logits_(logits), experts_(static_cast<int>(route.experts)) {}
 
@@ -147,52 +157,79 @@ __host__ __device__ inline bool is_usual(const ExpertChoice& a) {
          a.biases == nullptr && a.factors == nullptr && a.experts <= kUsualExperts;
 }
 
+/// An expert among those of a token.
+struct RankedExpert {
+  uint32_t rank;
+  int expert;
+};
+
 /// The experts that a warp has not chosen yet. Lane l has those from l on, kLanes apart; the ranks
-/// of kHeld of them stay in its registers, the others are found again.
-template <int kHeld, class Numbers>
+/// of `held` of them stay in its registers, a multiple of kAtOnce, at most kMost. If these are
+/// kMost, others may follow, which are found again.
+template <int kMost, class Numbers>
 class LeftExperts {
  public:
-  __device__ explicit LeftExperts(const Numbers& numbers)
+  __device__ LeftExperts(const Numbers& numbers, int held)
       : numbers_(numbers), lane_(static_cast<int>(threadIdx.x) % kLanes) {
+    constexpr int kKept = kMost - Numbers::kAtOnce;
+#pragma unroll 1
+    for (int first = 0; first < held; first += Numbers::kAtOnce) {
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) held_[i] = numbers.rank(i * kLanes + lane_);
+      for (int i = 0; i < kMost; ++i) {  // the last `held` at the end
+        held_[i] = i < kKept ? held_[i + Numbers::kAtOnce]
+                             : numbers.rank((first + i - kKept) * kLanes + lane_);
+      }
+    }
   }
 
-  /// The best, the lower index on ties. All lanes have the rank and the expert.
-  __device__ int take(uint32_t& rank) {
-    Best best = best_held();
-    for (int e = kHeld * kLanes + lane_; e < numbers_.experts(); e += kLanes) {
-      const uint32_t other = numbers_.rank(e);
-      const bool is_left = other < last_.rank || (other == last_.rank && e > last_.expert);
-      if (is_left && other > best.rank) best = {other, e};
+  /// The best expert of those that are left, top_k <= 32 times: each lane has one of them. kHeld:
+  /// `held`.
+  template <int kHeld>
+  __device__ RankedExpert best(int top_k) {
+    RankedExpert mine = {0, 0};
+    for (int i = 0; i < top_k; ++i) {
+      take<kHeld>();
+      if (lane_ == i) mine = last_;
     }
-    rank = __reduce_max_sync(~0u, best.rank);
-    const auto mine = static_cast<unsigned>(best.rank == rank ? best.expert : INT_MAX);
-    const int expert = static_cast<int>(__reduce_min_sync(~0u, mine));
-    last_ = {rank, expert};
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      if (i * kLanes + lane_ == expert) held_[i] = 0;
-    }
-    return expert;
+    return mine;
   }
 
  private:
-  struct Best {
-    uint32_t rank;
-    int expert;
-  };
+  /// The best, the lower index on ties. All lanes have it.
+  template <int kHeld>
+  __device__ void take() {
+    RankedExpert best = best_held<kHeld>();
+    if constexpr (kHeld == kMost) take_other(best);
+    const uint32_t rank = __reduce_max_sync(~0u, best.rank);
+    const auto mine = static_cast<unsigned>(best.rank == rank ? best.expert : INT_MAX);
+    last_ = {rank, static_cast<int>(__reduce_min_sync(~0u, mine))};
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      if (i * kLanes + lane_ == last_.expert) held_[kMost - kHeld + i] = 0;
+    }
+  }
+
+  /// One that no register holds, if it is better.
+  __device__ void take_other(RankedExpert& best) const {
+#pragma unroll 1
+    for (int e = kMost * kLanes + lane_; e < numbers_.experts(); e += kLanes) {
+      const uint32_t rank = numbers_.rank(e);
+      const bool is_left = rank < last_.rank || (rank == last_.rank && e > last_.expert);
+      if (is_left && rank > best.rank) best = {rank, e};
+    }
+  }
 
   /// In a tree, whose left side wins ties.
-  __device__ Best best_held() const {
-    Best best[kHeld];
+  template <int kHeld>
+  __device__ RankedExpert best_held() const {
+    RankedExpert best[kHeld];
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) best[i] = {held_[i], i * kLanes + lane_};
+    for (int i = 0; i < kHeld; ++i) best[i] = {held_[kMost - kHeld + i], i * kLanes + lane_};
 #pragma unroll
     for (int level = 0; (1 << level) < kHeld; ++level) {
 #pragma unroll
       for (int i = 0; i < kHeld; i += 2 << level) {
-        const Best& right = best[i + (1 << level)];
+        const RankedExpert& right = best[i + (1 << level)];
         if (right.rank > best[i].rank) best[i] = right;
       }
     }
@@ -201,25 +238,17 @@ class LeftExperts {
 
   const Numbers& numbers_;
   int lane_;
-  uint32_t held_[kHeld];
-  Best last_ = {~0u, -1};
+  uint32_t held_[kMost] = {};
+  RankedExpert last_ = {~0u, -1};
 };
 
-/// By a warp: the best expert of those that are left, top_k <= 32 times, NaN before all.
-template <int kHeld, class Numbers>
-__device__ ChosenExpert choose_experts(const ExpertChoice& a, const float* logits) {
+/// By a warp, of the best experts.
+template <class Numbers>
+__device__ ChosenExpert with_weight(const ExpertChoice& a, const Numbers& numbers,
+                                    RankedExpert mine) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int top_k = static_cast<int>(a.top_k);
-  const Numbers numbers(a, logits);
-  LeftExperts<kHeld, Numbers> left(numbers);
-  uint32_t my_rank = 0;
-  int mine = 0;
-  for (int i = 0; i < top_k; ++i) {
-    uint32_t rank = 0;
-    const int expert = left.take(rank);
-    if (lane == i) my_rank = rank, mine = expert;
-  }
-  const float logit = lane < top_k ? numbers.logit(mine, my_rank) : 0;
+  const float logit = lane < top_k ? numbers.logit(mine.expert, mine.rank) : 0;
   const float weight = numbers.score(logit, __shfl_sync(~0u, logit, 0));
   double divisor = 1;
   if (a.rule.normalises) {
@@ -229,16 +258,29 @@ __device__ ChosenExpert choose_experts(const ExpertChoice& a, const float* logit
     sum += a.rule.added;
     divisor = sum < a.rule.smallest_sum ? a.rule.smallest_sum : sum;
   }
-  ChosenExpert chosen = {mine, static_cast<float>(weight / divisor) * a.rule.factor};
-  if (a.factors != nullptr && lane < top_k) chosen.weight *= a.factors[mine];
+  ChosenExpert chosen = {mine.expert, static_cast<float>(weight / divisor) * a.rule.factor};
+  if (a.factors != nullptr && lane < top_k) chosen.weight *= a.factors[mine.expert];
   return chosen;
 }
 
+/// By a warp: the top_k best experts, NaN before all, and their weights.
 __device__ inline ChosenExpert choose_experts(const ExpertChoice& a, const float* logits) {
-  constexpr int kFew = 4;
-  if (a.experts <= kFew * kLanes) return choose_experts<kFew, ExpertNumbers>(a, logits);
-  if (a.experts <= 2 * kFew * kLanes) return choose_experts<2 * kFew, ExpertNumbers>(a, logits);
-  return choose_experts<4 * kFew, ExpertNumbers>(a, logits);
+  const ExpertNumbers numbers(a, logits);
+  const int top_k = static_cast<int>(a.top_k);
+  const int held = a.experts <= 4 * kLanes ? 4 : a.experts <= 8 * kLanes ? 8 : 16;
+  LeftExperts<16, ExpertNumbers> left(numbers, held);
+  return with_weight(a, numbers,
+                     held == 4   ? left.best<4>(top_k)
+                     : held == 8 ? left.best<8>(top_k)
+                                 : left.best<16>(top_k));
+}
+
+/// The same where is_usual().
+__device__ inline ChosenExpert choose_usual_experts(const ExpertChoice& a, const float* logits) {
+  constexpr int kHeld = kUsualExperts / kLanes;
+  const ExpertLogits numbers(a, logits);
+  LeftExperts<kHeld, ExpertLogits> left(numbers, kHeld);
+  return with_weight(a, numbers, left.best<kHeld>(static_cast<int>(a.top_k)));
 }
 
 /// By a warp, what it has chosen for a token, whose shared expert, if there is one, has this gate.

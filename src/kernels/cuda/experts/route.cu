@@ -33,7 +33,7 @@ __device__ int choose_of_token(const RouteCall& a, int64_t token) {
   const float* const logits = a.logits + token * a.experts;
   ChosenExpert chosen;
   if constexpr (kIsUsual) {
-    chosen = choose_experts<kUsualExperts / kLanes, ExpertLogits>(a, logits);
+    chosen = choose_usual_experts(a, logits);
   } else {
     chosen = choose_experts(a, logits);
   }
