@@ -23,6 +23,7 @@
 #include "bench/cuda/device_memory.h"
 #include "bench/cuda/graph_timer.h"
 #include "bench/cuda/nccl.h"
+#include "kernels/cuda/exchange/peer_memory.h"
 #include "kernels/cuda/exchange/peer_sum.h"
 
 namespace subbyte::bench {

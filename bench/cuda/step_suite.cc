@@ -15,6 +15,7 @@
 #include "bench/cuda/graph_timer.h"
 #include "bench/cuda/step_clock.h"
 #include "bench/cuda/weights_pool.h"
+#include "kernels/cuda/exchange/peer_memory.h"
 #include "kernels/cuda/planning.h"
 #include "kernels/cuda/step/clock.cuh"
 #include "kernels/cuda/step/layout.h"

@@ -17,6 +17,7 @@
 #include "device/machines.h"
 #include "exchange/message.h"
 #include "kernels/cuda/attention/latent.h"
+#include "kernels/cuda/exchange/peer_memory.h"
 
 namespace subbyte {
 namespace {

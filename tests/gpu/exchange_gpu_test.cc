@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/cuda/exchange/peer_memory.h"
 #include "kernels/cuda/exchange/peer_rows.h"
 #include "kernels/cuda/exchange/peer_sum.h"
 #include "ops_gpu.h"

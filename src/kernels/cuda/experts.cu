@@ -8,10 +8,10 @@
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/experts/kernel_set.h"
 #include "kernels/cuda/experts/launch.h"
-#include "kernels/cuda/kernel_set.h"
 #include "kernels/cuda/plan_launch.h"
 #include "kernels/cuda/small_m/plan.h"
 #include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/weight_kind.h"
 
 namespace subbyte::cuda {
 

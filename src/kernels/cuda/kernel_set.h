@@ -1,8 +1,7 @@
 #pragma once
 // The compiled kernels of one kind of weights and one type of activations.
 
-#include "kernels/cuda/common/arguments.h"
-#include "kernels/gpu/packed_weights.h"
+#include <cstdint>
 
 namespace subbyte::cuda {
 
@@ -28,25 +27,8 @@ constexpr bool is_large_m(KernelKind kind) {
   return kind >= KernelKind::kLargeM16 && kind <= KernelKind::kLargeM256;
 }
 
-/// A line of weights.def: decoder, bits of a code, groups of a tile, levels of scales.
-struct WeightKind {
-  DecoderKind decoder;
-  int bits;
-  int groups;
-  int levels;
-
-  constexpr bool operator==(const WeightKind&) const = default;
-};
-
-constexpr WeightKind kind_of(const PackedFormat& format) {
-  return {format.decoder, format.bits, format.groups_per_tile, in_superblocks(format) ? 2 : 1};
-}
-
 struct KernelSet {
   const void* kernels[kKernelKinds];  // by KernelKind
 };
-
-/// nullptr if there is none.
-const KernelSet* find_kernels(const PackedFormat& format, Number number);
 
 }  // namespace subbyte::cuda

@@ -16,6 +16,7 @@
 #include "kernels/cuda/planning.h"
 #include "kernels/cuda/prepare_inputs.h"
 #include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/weight_kind.h"
 
 namespace subbyte::cuda {
 
@@ -39,6 +40,16 @@ constexpr WeightKernels kWeightKernels[] = {
 #include "kernels/cuda/weights.def"
 #undef SUBBYTE_CUDA_WEIGHTS
 };
+
+/// nullptr if there is none.
+const KernelSet* find_kernels(const PackedFormat& format, Number number) {
+  for (const WeightKernels& kernels : kWeightKernels) {
+    if (kernels.kind == kind_of(format)) {
+      return number == Number::kF16 ? &kernels.f16() : &kernels.bf16();
+    }
+  }
+  return nullptr;
+}
 
 /// Of all kernels of all weights, in the order of weights.def.
 int kernel_index(const void* kernel) {
@@ -144,15 +155,6 @@ Status launch_plan(const char* what, const void* kernel, const Plan& plan, void*
   const cudaError_t error = cudaLaunchKernelExC(config.get(), kernel, arguments);
   if (error != cudaSuccess) return failure(what, error);
   return {};
-}
-
-const KernelSet* find_kernels(const PackedFormat& format, Number number) {
-  for (const WeightKernels& kernels : kWeightKernels) {
-    if (kernels.kind == kind_of(format)) {
-      return number == Number::kF16 ? &kernels.f16() : &kernels.bf16();
-    }
-  }
-  return nullptr;
 }
 
 Status run_linear(const Plan& plan, const LinearCall& call, Number number, void* workspace,

@@ -5,8 +5,8 @@
 #include <array>
 #include <string>
 
-#include "kernels/cuda/kernel_set.h"
 #include "kernels/cuda/step/step.h"
+#include "kernels/cuda/weight_kind.h"
 
 namespace subbyte::cuda {
 

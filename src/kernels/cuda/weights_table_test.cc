@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cuda/kernel_set.h"
+#include "kernels/cuda/weight_kind.h"
 #include "support/paths.h"
 
 namespace subbyte::cuda {

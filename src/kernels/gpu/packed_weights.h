@@ -22,14 +22,12 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "kernels/gpu/number.h"
 #include "kernels/gpu/superblock.h"
 #include "kernels/gpu/tile_order.h"
 #include "matrix/matrix.h"
 
 namespace subbyte::gpu {
-
-/// Type of activations and results; products accumulate in float32.
-enum class Number : uint8_t { kF16, kBF16 };
 
 /// Which decoder reads the codes (decoders.h).
 enum class DecoderKind : uint8_t { kIntegers, kE2M1, kE4M3, kCodebook, kFloats, kVectors };

@@ -1,6 +1,7 @@
 #pragma once
 // Attention of prompts over the cache, by wgmma (hopper_attention.cuh).
 
+#include "base/status.h"
 #include "kernels/cuda/attention/attention.h"
 
 namespace subbyte::cuda {

@@ -5,7 +5,7 @@
 
 #include "base/host_device.h"
 #include "base/operands.h"
-#include "kernels/gpu/packed_weights.h"
+#include "kernels/gpu/number.h"
 
 struct CUstream_st;  // cudaStream_t, without the toolkit's headers
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/cuda/exchange/peer_memory.h"
 #include "kernels/cuda/exchange/peer_rows.h"
 
 namespace subbyte::cuda {
