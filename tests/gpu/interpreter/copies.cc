@@ -150,7 +150,7 @@ void BoxCopy::each_element(Cta& cta, F f) const {
       const uint64_t address =
           swizzled(shared + r * row_bytes() + i * size, static_cast<Swizzle>(tensor->swizzle));
       f(exists ? from + static_cast<uint64_t>(at) * size : nullptr,
-        shared_memory(cta, address, size));
+        shared_memory(cta, in_cta(cta, address), size));
     }
   }
 }
@@ -195,7 +195,8 @@ void copy_to_ctas(Cta& cta, const BoxCopy& box, uint64_t mbarrier, uint64_t ctas
   for (size_t i = 0; i < cluster.ctas.size(); ++i) {
     if ((ctas >> i & 1) == 0) continue;
     box.load(*cluster.ctas[i]);
-    complete_bytes(shared_memory(*cluster.ctas[i], mbarrier, 8), box.num_rows() * box.row_bytes());
+    Cta& to = *cluster.ctas[i];
+    complete_bytes(shared_memory(to, in_cta(to, mbarrier), 8), box.num_rows() * box.row_bytes());
   }
 }
 
@@ -206,8 +207,7 @@ void copy_tensor(Thread& thread, const Instruction& in) {
     return;
   }
   BoxCopy box = box_of(thread, in, in.operands[1], in.operands[0]);
-  const uint64_t rank = box.shared >> kRankShift;
-  const uint64_t owner = rank == 0 ? cta.rank : rank - 1;
+  const uint64_t owner = box.shared >> kRankShift;
   const uint64_t ctas =
       in.has("multicast::cluster") ? source(thread, in, 3) & 0xffff : uint64_t{1} << owner;
   const uint64_t mbarrier = address_of(thread, in.operands[2]) & kSharedOffsetMask;

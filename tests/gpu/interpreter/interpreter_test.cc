@@ -38,14 +38,15 @@ mul.wide.u32 %rd2, %r1, 4;
 add.s64 %rd3, %rd1, %rd2;
 )";
 
-/// The numbers in memory, one a thread, after a kernel of one CTA with this body: %r1 is the thread
+/// The numbers in memory, one a thread, after a kernel of one cluster with this body: %r1 is the thread
 /// and %rd3 where its number is.
-std::vector<uint32_t> run(const std::string& body, std::vector<uint32_t> numbers) {
+std::vector<uint32_t> run(const std::string& body, std::vector<uint32_t> numbers,
+                          uint32_t ctas = 1) {
   const ModulePointer module = make_module(kHead + body + "\nret;\n}\n");
   const uint32_t* address = numbers.data();
   std::vector<uint8_t> argument(sizeof address);
   std::memcpy(argument.data(), &address, sizeof address);
-  const Launch launch{{}, {static_cast<uint32_t>(numbers.size()), 1, 1}, {}, 0};
+  const Launch launch{{ctas, 1, 1}, {static_cast<uint32_t>(numbers.size()), 1, 1}, {ctas, 1, 1}, 0};
   run_kernel(*module, "test", launch, {argument});
   return numbers;
 }
@@ -187,6 +188,40 @@ mbarrier.init.shared.b64 [%r2], 1;
 mbarrier.arrive.shared.b64 _, [%r2], 2;)",
                   counted(1)),
               ::testing::ExitedWithCode(kStopped), "more arrivals than an mbarrier expects");
+}
+
+/// Rank 0 has what both threads of rank 1 have stored there.
+constexpr char kStoresInRank0[] = R"(
+.shared .align 4 .b32 word[2];
+mov.u32 %r2, word;
+shl.b32 %r3, %r1, 2;
+add.u32 %r2, %r2, %r3;
+mov.u32 %r4, %cluster_ctarank;
+setp.eq.u32 %p1, %r4, 0;
+add.u32 %r5, %r1, 7;
+mapa.shared::cluster.u32 %r6, %r2, 0;
+barrier.cluster.arrive;
+barrier.cluster.wait;
+@!%p1 STORE [%r6], %r5;
+barrier.cluster.arrive;
+barrier.cluster.wait;
+@%p1 ld.shared.u32 %r7, [%r2];
+@%p1 st.global.u32 [%rd3], %r7;
+)";
+
+std::string with_store(const char* store) {
+  std::string body = kStoresInRank0;
+  return body.replace(body.find("STORE"), 5, store);
+}
+
+TEST(Interpreter, stores_in_another_cta_of_the_cluster) {
+  EXPECT_EQ(run(with_store("st.shared::cluster.u32"), counted(2), 2),
+            (std::vector<uint32_t>{7, 8}));
+}
+
+TEST(Interpreter, stops_at_addresses_of_another_cta_as_those_of_the_own) {
+  EXPECT_EXIT(run(with_store("st.shared.u32"), counted(2), 2), ::testing::ExitedWithCode(kStopped),
+              "an address of another CTA's shared memory");
 }
 
 TEST(Interpreter, stops_when_threads_wait_for_ever) {

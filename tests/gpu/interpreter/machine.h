@@ -120,7 +120,7 @@ bool truth_of(const Thread& thread, const Operand& predicate);
 // --- memory (memory.cc)
 
 /// Generic addresses of shared memory; those of .shared are what is above it. Bits 24 to 31 of one
-/// are 1 + the rank of the CTA in its cluster, or 0 for the own one.
+/// are the rank of the CTA in its cluster, as on a GPU; descriptors of wgmma lack them.
 constexpr uint64_t kSharedWindow = uint64_t{1} << 40;
 constexpr uint64_t kSharedWindowBytes = uint64_t{1} << 32;
 constexpr int kRankShift = 24;
@@ -128,6 +128,11 @@ constexpr uint64_t kSharedOffsetMask = (uint64_t{1} << kRankShift) - 1;
 
 inline bool is_shared_address(uint64_t address) {
   return address >= kSharedWindow && address < kSharedWindow + kSharedWindowBytes;
+}
+
+/// What is at that address in any CTA, as an address in `cta`.
+inline uint64_t in_cta(const Cta& cta, uint64_t address) {
+  return (address & kSharedOffsetMask) | uint64_t{cta.rank} << kRankShift;
 }
 
 uint8_t* shared_memory(Cta& cta, uint64_t address, size_t bytes);

@@ -97,7 +97,7 @@ class SharedMatrix {
     const uint64_t address =
         swizzled(transposed_ ? address_across(mn, k) : address_along(mn, k), swizzle_);
     uint32_t bits = 0;
-    std::memcpy(&bits, shared_memory(cta_, address, size_), size_);
+    std::memcpy(&bits, shared_memory(cta_, in_cta(cta_, address), size_), size_);
     return element(type_, bits, 0);
   }
 

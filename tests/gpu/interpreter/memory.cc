@@ -30,8 +30,10 @@ uint64_t value_of(const Thread& thread, const Operand& operand) {
       return address_in(frame.arguments, operand);
     case OperandKind::kLocal:
       return address_in(frame.locals, operand);
+    case OperandKind::kShared:
+      return in_cta(*thread.cta, operand.value);
     case OperandKind::kDynamicShared:
-      return thread.cta->static_shared + operand.value;
+      return in_cta(*thread.cta, thread.cta->static_shared + operand.value);
     default:
       stop("an operand that has no value");
   }
@@ -57,13 +59,9 @@ bool truth_of(const Thread& thread, const Operand& predicate) {
 uint8_t* shared_memory(Cta& cta, uint64_t address, size_t bytes) {
   const uint64_t rank = address >> kRankShift & 0xff;
   const uint64_t offset = address & kSharedOffsetMask;
-  Cta* owner = &cta;
-  if (rank > 0) {
-    if (rank > cta.cluster->ctas.size())
-      stop("shared memory of CTA %d of a cluster", int(rank) - 1);
-    owner = cta.cluster->ctas[rank - 1].get();
-    if (owner->alive == 0) stop("shared memory of a CTA that has ended");
-  }
+  if (rank >= cta.cluster->ctas.size()) stop("shared memory of CTA %d of a cluster", int(rank));
+  Cta* const owner = cta.cluster->ctas[rank].get();
+  if (owner != &cta && owner->alive == 0) stop("shared memory of a CTA that has ended");
   if (offset + bytes > owner->shared.size()) {
     stop("%zu bytes at %zu of %zu bytes of shared memory", bytes, static_cast<size_t>(offset),
          owner->shared.size());
@@ -76,6 +74,9 @@ uint8_t* memory_at(Thread& thread, Space space, uint64_t address, size_t bytes) 
   if (space == Space::kLocal || space == Space::kParameter) return pointer();
   if (address % bytes != 0) {
     stop("%zu bytes at the misaligned address 0x%llx", bytes, (unsigned long long)address);
+  }
+  if (space == Space::kShared && address != in_cta(*thread.cta, address)) {
+    stop("an address of another CTA's shared memory as one of the own");
   }
   if (space == Space::kShared || space == Space::kCluster) {
     return shared_memory(*thread.cta, address, bytes);

@@ -159,8 +159,8 @@ Operand BodyReader::symbol(const std::string& name) const {
   } places[] = {{function_.parameters, OperandKind::kParameter},
                 {function_.arguments, OperandKind::kArgument},
                 {function_.locals, OperandKind::kLocal},
-                {function_.shared, OperandKind::kNumber},
-                {function_.module->shared, OperandKind::kNumber}};
+                {function_.shared, OperandKind::kShared},
+                {function_.module->shared, OperandKind::kShared}};
   Operand operand;
   for (const auto& place : places) {
     if (const auto found = place.variables.find(name); found != place.variables.end()) {

@@ -27,7 +27,8 @@ enum class OperandKind : uint8_t {
   kParameter,
   kArgument,
   kLocal,
-  kDynamicShared,  // addresses; `value` is an offset
+  kShared,  // addresses; `value` is an offset
+  kDynamicShared,
 };
 
 struct Operand {

@@ -144,7 +144,7 @@ void map_address(Thread& thread, const Instruction& in) {
   const uint64_t rank = value_of(thread, in.operands[2]) & 0xff;
   const uint64_t window = names_shared(in) ? 0 : kSharedWindow;
   set(thread, in.operands[0],
-      window + ((address - window) & kSharedOffsetMask) + ((rank + 1) << kRankShift));
+      window + ((address - window) & kSharedOffsetMask) + (rank << kRankShift));
 }
 
 constexpr ThreadInstruction kInstructions[] = {
