@@ -2,13 +2,13 @@
 // one here:
 //
 //   ./dev gpu-bench shapes --sweep 2>sweep.txt
-//   fit_costs [--share] sweep.txt...
+//   fit_costs [--share] sweep.txt... [--held-out other.txt...]
 //
 // A line of a sweep is the time of a plan and what the plan is. Of each product the plan that the
 // model would take is compared with the best that was measured. Constants are changed one at a time
 // for as long as that and the expected times get better: first the times alone, which lead near to
 // what is true, then more and more the plans taken. --share only prints how good the model is as it
-// stands.
+// stands. What follows --held-out takes no part in the fit, which is judged by it, too.
 
 #include <fmt/format.h>
 
@@ -183,8 +183,8 @@ bool improve(const Constant& constant, double step, const Products& products, co
 }
 
 /// Changes the constants of `cost`.
-Score fit(const std::vector<Constant>& constants, const Products& products, const CostModel& cost,
-          double error_share) {
+void fit(const std::vector<Constant>& constants, const Products& products, const CostModel& cost,
+         double error_share) {
   Score score = score_of(products, cost, error_share);
   double step = 1.2;
   for (int round = 0; round < kMostRounds && step > 1.005; ++round) {
@@ -194,38 +194,47 @@ Score fit(const std::vector<Constant>& constants, const Products& products, cons
     }
     if (!better) step = 1 + 0.6 * (step - 1);
   }
-  return score;
 }
 
-void print(const char* what, const Score& score, std::size_t products) {
+void print(const char* what, const Products& products, const CostModel& cost) {
+  if (products.empty()) return;
+  const Score score = score_of(products, cost, 0);
   fmt::print("{}: of {} products {:.0f} % within {:.0f} % of the best, the worst takes {:.2f} x\n",
-             what, products, 100.0 * score.near / static_cast<double>(products), 100 * (kNear - 1),
-             score.worst);
+             what, products.size(), 100.0 * score.near / static_cast<double>(products.size()),
+             100 * (kNear - 1), score.worst);
 }
 
 }  // namespace
 
 int main(int count, char** arguments) {
   Products products;
+  Products held_out;
   bool only_share = false;
+  bool is_held_out = false;
   for (int i = 1; i < count; ++i) {
-    if (std::string_view(arguments[i]) == "--share") {
+    const std::string_view argument = arguments[i];
+    if (argument == "--share") {
       only_share = true;
+    } else if (argument == "--held-out") {
+      is_held_out = true;
     } else {
-      read_sweep(arguments[i], products);
+      read_sweep(arguments[i], is_held_out ? held_out : products);
     }
   }
   if (products.empty()) {
-    fmt::print(stderr, "fit_costs: no lines of a sweep; usage: fit_costs [--share] FILE...\n");
+    fmt::print(stderr,
+               "fit_costs: no lines of a sweep; usage: fit_costs [--share] FILE... "
+               "[--held-out FILE...]\n");
     return 2;
   }
   CostModel cost = cuda::cost_model(kDevice);
-  Score score = score_of(products, cost, 0);
-  print("now", score, products.size());
+  print("now", products, cost);
+  print("held out, now", held_out, cost);
   if (only_share) return 0;
   const std::vector<Constant> constants = constants_of(cost);
-  for (const double share : kErrorShares) score = fit(constants, products, cost, share);
-  print("fitted", score, products.size());
+  for (const double share : kErrorShares) fit(constants, products, cost, share);
+  print("fitted", products, cost);
+  print("held out, fitted", held_out, cost);
   for (const Constant& constant : constants)
     fmt::print("{} {:.4g}\n", constant.name, *constant.value);
 }
