@@ -38,8 +38,8 @@ mul.wide.u32 %rd2, %r1, 4;
 add.s64 %rd3, %rd1, %rd2;
 )";
 
-/// The numbers in memory, one a thread, after a kernel of one cluster with this body: %r1 is the thread
-/// and %rd3 where its number is.
+/// The numbers in memory, one a thread, after a kernel of one cluster with this body: %r1 is the
+/// thread and %rd3 where its number is.
 std::vector<uint32_t> run(const std::string& body, std::vector<uint32_t> numbers,
                           uint32_t ctas = 1) {
   const ModulePointer module = make_module(kHead + body + "\nret;\n}\n");
