@@ -8,12 +8,11 @@
 #include <fstream>
 #include <limits>
 
+#include "models/checkpoint.h"
 #include "models/memory_need.h"
 
 namespace subbyte {
 namespace {
-
-namespace fs = std::filesystem;
 
 /// Of this machine, as the kernel estimates it; infinite where it does not say.
 double machine_bytes() {
@@ -47,22 +46,12 @@ FreeMemory free_memory() {
   return space.bytes < machine.bytes ? space : machine;
 }
 
-double weight_file_bytes(const fs::path& model) {
-  std::error_code failure;
-  if (!fs::is_directory(model, failure)) {
-    return static_cast<double>(fs::file_size(model, failure));
-  }
-  double sum = 0;
-  for (fs::directory_iterator at(model, failure), end; !failure && at != end;
-       at.increment(failure)) {
-    std::error_code unknown;
-    const auto bytes = static_cast<double>(fs::file_size(at->path(), unknown));
-    if (at->path().extension() == ".safetensors" && !unknown) sum += bytes;
-  }
-  return sum;
+double weight_bytes(const ModelFiles& files) {
+  const auto opened = open_weights(files);
+  return opened.ok() ? static_cast<double>(opened->tensors->total_bytes()) : 0;
 }
 
-Error not_enough_memory(const fs::path& path, const ModelConfig& config,
+Error not_enough_memory(const ModelFiles& files, const ModelConfig& config,
                         const LoadOptions& options) {
   const auto plan = plan_of(config);
   const double cache = plan.ok()
@@ -76,7 +65,7 @@ Error not_enough_memory(const fs::path& path, const ModelConfig& config,
                       "as is left, and {:.0f} MB are free {}; a shorter context (-c), fewer "
                       "threads (-t), --kv-cache-type fp8, --head-bits 4 or a smaller model want "
                       "less",
-                      path.string(), weight_file_bytes(path) / 1e6, options.cache_positions,
+                      files.path().string(), weight_bytes(files) / 1e6, options.cache_positions,
                       cache / 1e6, free.bytes / 1e6, free.limit)};
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 // What to say when memory does not suffice.
 
-#include <filesystem>
 #include <string_view>
 
 #include "models/model.h"
@@ -15,12 +14,11 @@ struct FreeMemory {
 };
 FreeMemory free_memory();
 
-/// Bytes of the files that have the weights of a model.
-double weight_file_bytes(const std::filesystem::path& model);
+/// Bytes of the weights of a model in its files; 0 where these do not open.
+double weight_bytes(const ModelFiles& files);
 
-/// An error that names what the model at `path` and its cache want, what there is, and what helps.
-/// Code memory.
-Error not_enough_memory(const std::filesystem::path& path, const ModelConfig& config,
+/// An error that names what a model and its cache want, what there is, and what helps. Code memory.
+Error not_enough_memory(const ModelFiles& files, const ModelConfig& config,
                         const LoadOptions& options);
 
 }  // namespace subbyte

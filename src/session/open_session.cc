@@ -106,7 +106,7 @@ Result<int64_t> positions_within(const CacheMemory& memory, const ReadyModel& re
                   std::max<int64_t>(bytes, 0), size.context, least)};
 }
 
-Status check_cache_memory(const ReadyModel& ready, const SessionOptions& given) {
+Status check_cache_memory(const ReadyModel& ready, const SessionOptions& given, bool is_loaded) {
   if (ready.backend->memory() != nullptr) return {};
   SUBBYTE_TRY(const StepPlan plan, plan_of(ready.config));
   SessionOptions size = with_sizes(given, ready.config);
@@ -119,7 +119,8 @@ Status check_cache_memory(const ReadyModel& ready, const SessionOptions& given) 
   // Several processes may be on as many hosts, which are taken to be as large as this one.
   const Exchange* const others = exchange_of(*ready.backend);
   const double parts = others == nullptr ? 1 : others->size();
-  const double room = std::max(0.0, parts * free.bytes - weight_file_bytes(ready.files.path()));
+  const double weights = is_loaded ? 0 : weight_bytes(ready.files);
+  const double room = std::max(0.0, parts * free.bytes - weights);
   if (bytes <= room) return {};
   const int64_t fits = std::max(positions_within(options, plan.cache, static_cast<int64_t>(room)),
                                 kv_pages(size.context) * kPagePositions);
@@ -167,11 +168,12 @@ Result<Session> Session::load(ReadyModel opened, std::shared_ptr<const TextSetup
   SUBBYTE_CHECK(check_size(size));
   const LoadOptions options = load_options(size);
   std::optional<KvPool> pool;
+  const bool is_on_gpu = opened.backend->memory() != nullptr;
   SUBBYTE_CHECK(opened.load(options, [&](const Model& model) -> Status {
     Backend& machine = *opened.backend;
     // The CPU may have taken the place of a GPU, of which more was asked than requests can use.
     const bool is_more = size.cache_positions > size.max_sequences * size.context;
-    if (is_more) SUBBYTE_CHECK(check_cache_memory(opened, size));
+    if (is_on_gpu && is_more) SUBBYTE_CHECK(check_cache_memory(opened, size, true));
     if (given.step_tokens <= 0) size.step_tokens = machine.prompt_chunk();
     LoadOptions known = options;
     known.step_tokens = size.step_tokens;
@@ -179,7 +181,7 @@ Result<Session> Session::load(ReadyModel opened, std::shared_ptr<const TextSetup
         model.make_kv_pool(machine, options.cache_type, cache_size(known, model.plan().cache));
     const bool is_on_host = machine.memory() == nullptr;
     if (!made.ok() && made.error().code == "kv.memory" && is_on_host) {
-      return not_enough_memory(opened.files.path(), opened.config, options);
+      return not_enough_memory(opened.files, opened.config, options);
     }
     SUBBYTE_TRY(pool, std::move(made));
     return {};

@@ -29,7 +29,7 @@ Result<std::unique_ptr<Model>> try_to_load(const ReadyModel& ready, const LoadOp
   try {
     return load_model(ready.files, *ready.backend, options);
   } catch (const std::bad_alloc&) {
-    return not_enough_memory(ready.files.path(), ready.config, options);
+    return not_enough_memory(ready.files, ready.config, options);
   }
 }
 

@@ -36,8 +36,10 @@ Result<int64_t> positions_within(const CacheMemory& memory, const ReadyModel& re
 
 /// Refuses a cache of options.cache_positions that the memory of this machine does not hold beside
 /// the weights, and says what does; one of a single context may be larger, as little of it may ever
-/// be used. Of machines with memory of their own loading knows. Code usage.cache_memory.
-Status check_cache_memory(const ReadyModel& ready, const SessionOptions& options);
+/// be used. Of machines with memory of their own loading knows. `is_loaded`: what is free is beside
+/// the weights already. Code usage.cache_memory.
+Status check_cache_memory(const ReadyModel& ready, const SessionOptions& options,
+                          bool is_loaded = false);
 
 struct Session::State {
   using Clock = std::chrono::steady_clock;

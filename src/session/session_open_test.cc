@@ -139,6 +139,15 @@ TEST_F(SessionOpen, has_no_cache_that_memory_cannot_hold) {
   EXPECT_EQ(refusal(), "");
 }
 
+/// As of Mistral, which are read by its own software alone.
+TEST_F(SessionOpen, has_a_cache_beside_the_weights_and_not_beside_files_that_it_does_not_read) {
+  folder_.write("consolidated.safetensors", "");
+  fs::resize_file(folder_ / "consolidated.safetensors", uintmax_t{1} << 42);  // sparse
+  options_.context = 100;
+  options_.cache_positions = 4096;
+  EXPECT_EQ(refusal(), "");
+}
+
 TEST_F(SessionOpen, goes_to_the_cpu_where_the_gpu_does_not_take_the_model_or_its_cache) {
   for (const auto asked : {testing::Asked::kRoom, testing::Asked::kCache}) {
     std::vector<std::string> choices;
