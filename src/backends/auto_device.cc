@@ -42,9 +42,7 @@ Result<std::unique_ptr<Backend>> make_cpu(DeviceOptions options, const AutoDevic
 AutoDevice with_wide_activations(AutoDevice device) {
   device.make = [make = std::move(device.make)](const DeviceOptions& options) {
     DeviceOptions wide = options;
-    const bool has_gpu = options.device != "cpu" && options.gpu_layers != 0;
-    const bool is_f16 = options.activations == Activations::kF32 && has_gpu;
-    if (is_f16) wide.activations = Activations::kWide;
+    if (options.activations == Activations::kF32) wide.activations = Activations::kWide;
     return make(wide);
   };
   return device;

@@ -266,13 +266,11 @@ TEST(AutoDevice, may_have_bf16_where_gpus_would_have_f16) {
       EXPECT_FALSE(choose_machine({.device = name, .activations = activations}, device).ok());
     }
   }
-  EXPECT_FALSE(choose_machine({.device = "cuda:1", .gpu_layers = 0}, device).ok());
   using Made = std::vector<std::pair<std::string, Activations>>;
-  EXPECT_EQ(made, (Made{{"cpu", Activations::kF32},
+  EXPECT_EQ(made, (Made{{"cpu", Activations::kWide},
                         {"cuda:1", Activations::kWide},
                         {"cpu", Activations::kMxfp8},
-                        {"cuda:1", Activations::kMxfp8},
-                        {"cuda:1", Activations::kF32}}));
+                        {"cuda:1", Activations::kMxfp8}}));
 }
 
 /// The options with which two GPUs are made as ranks in processes of their own, of which the first
