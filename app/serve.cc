@@ -159,7 +159,7 @@ Status complete(Options& options) {
                              quote(options.http.host))};
   }
   SUBBYTE_CHECK(set_held_bytes(options, options.http));
-  SUBBYTE_CHECK(serve::check_names(access));
+  SUBBYTE_CHECK(serve::check_allowed(access));
   access.checks_host = options.http.uds.empty() && (is_local || !access.allowed_hosts.empty());
   options.http.max_connections_per_address =
       options.connections_per_address.value_or(is_local ? 0 : kPublicConnections);

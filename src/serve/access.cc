@@ -73,7 +73,7 @@ bool is_loopback(std::string_view host) {
   return is_number || host == "::1" || http::is_same_name(host, "localhost");
 }
 
-Status check_names(const AccessOptions& options) {
+Status check_allowed(const AccessOptions& options) {
   const auto refuse = [](const char* option, const char* expected, const std::string& found) {
     return Error{"usage.arguments",
                  std::string(option) + ": expected " + expected + ", found " + quote(found)};

@@ -24,7 +24,7 @@ struct AccessOptions {
 bool is_loopback(std::string_view host);
 
 /// Refuses hosts and origins that no request could name. Code usage.arguments.
-Status check_names(const AccessOptions& options);
+Status check_allowed(const AccessOptions& options);
 
 /// Refuses a head. `is_public`: it needs no key.
 std::optional<http::Response> check_access(const AccessOptions& options, const http::Request& head,
