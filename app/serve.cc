@@ -77,11 +77,13 @@ Status read_keys(const Options& options, std::vector<std::string>& keys) {
   if (std::ranges::find(keys, "") != keys.end()) {
     return Error{"usage.api_key", "a key of --api-key or SUBBYTE_API_KEY has no characters"};
   }
-  const auto has_controls = [](const std::string& key) {
-    return std::ranges::any_of(key, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  const auto is_of_none = [](const std::string& key) {
+    const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+    return key.ends_with(' ') || std::ranges::any_of(key, is_control);
   };
-  if (std::ranges::none_of(keys, has_controls)) return {};
-  return Error{"usage.api_key", "a key has control characters, which no request can have"};
+  if (std::ranges::none_of(keys, is_of_none)) return {};
+  return Error{"usage.api_key",
+               "a key has control characters or ends with a blank, as that of no request does"};
 }
 
 /// The names that requests may call the model by; the first is that in answers.

@@ -98,6 +98,7 @@ const std::vector<Wrong> kWrong = {
     {kServe, {"--allowed-hosts", "http://models.example"}},
     {kServe, {"--api-key", ""}},
     {kServe, {"--api-key", "one\ntwo"}},
+    {kServe, {"--api-key", "one "}},
     {kServe, {"--cache-positions", "1"}},
     {kServe, {"--cache-positions", "1000000000000"}},
     {kServe, {"--kv-cache-memory-bytes", "1000000000000000"}},
