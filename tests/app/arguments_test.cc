@@ -187,7 +187,7 @@ TEST(Spellings, of_nothing_change_nothing) {
            {"--cudagraph-capture-sizes", "1", "2", "4", "--ignore-patterns", "*.pt", "*.bin",
             "--seed", "0", "--allowed-media-domains", "a.org", "b.org"},
            {"--jinja", "--no-context-shift", "-O3", "--disable-fastapi-docs", "--api-server-count",
-            "1", "--response-role", "assistant", "--headless", "--cuda-graph-sizes", "512"}}) {
+            "1", "--response-role", "assistant", "--cuda-graph-sizes", "512"}}) {
     Arguments typed = call;
     typed.insert(typed.end(), more.begin(), more.end());
     const ProcessResult result = run_program(typed);
@@ -201,6 +201,7 @@ TEST(Spellings, of_something_are_refused_with_what_helps) {
            {{"--no-jinja"}, "the model's own chat template is always used"},
            {{"--context-shift"}, "a text ends where its context is full"},
            {{"--api-server-count", "2"}, "there is one process"},
+           {{"--headless"}, "each server answers over HTTP"},
            {{"--embeddings"}, "texts are generated, and no more"},
            {{"--uvicorn-log-level", "info"}, "--log text, json or none"},
            {{"--served-model-name", "a", "b"}, "--served-model-name is given again for each NAME"},
