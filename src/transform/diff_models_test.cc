@@ -175,7 +175,6 @@ TEST(DiffModels, experts_of_a_stack_are_those_with_names_of_their_own) {
   }
 }
 
-/// A head that is tied is its embedding, written out or not.
 /// A directory of Granite has a tensor for all experts, its GGUF file is read with a module for
 /// each: what becomes of both is the same.
 TEST(DiffModels, experts_of_granite_are_those_of_its_file) {
@@ -194,6 +193,7 @@ TEST(DiffModels, experts_of_granite_are_those_of_its_file) {
   }
 }
 
+/// Written out or not.
 TEST(DiffModels, a_tied_head_is_its_embedding) {
   const TempDir folder;
   const TestTensor table = floats("model.embed_tokens.weight", DType::kF16, {4, 8}, 1);

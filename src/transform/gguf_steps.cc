@@ -128,7 +128,7 @@ class Planner {
     for (const std::size_t i : sources) {
       const ModuleInfo& info = found.infos[i];
       if (info.format.element != first.format.element || is_dense(info) != is_dense(first)) {
-        return no_type(found, "experts of two formats", i);
+        return no_type(found, "matrices of two formats", i);
       }
       SUBBYTE_TRY(const bool is_so, is_symmetric_module(found.file.matrices[i], info));
       symmetric = symmetric && is_so;
