@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "decode_on_gpu.h"
 #include "gpu_linear.h"
 #include "support/compare.h"
 
@@ -194,6 +196,36 @@ TEST_P(ExactGpuLinear, products_of_small_integers_are_exact) {
           for (std::size_t i = 0; i < y.size(); ++i) {
             ASSERT_EQ(y[i], info_of(number).encode(oracle.y[i], Rounding::kNearestEven))
                 << describe(format, shape, plan, m, number) << " element " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+/// As on the CPU, but where no instruction converts codes of E4M3: they read as 480 then.
+TEST(GpuLinearOfNaN, is_nan_in_the_row_of_the_code_alone) {
+  constexpr int64_t kRows = 40;
+  constexpr int64_t kCols = 384;
+  constexpr int64_t kRow = 17;
+  const WeightFormat format = {Format::kE4M3, Format::kF32, Zero::kNone, 128};
+  for (const int64_t col : {int64_t{5}, kCols - 1}) {
+    const RandomMatrix matrix = random_matrix(format, kRows, kCols, Contents::kReal, 6);
+    matrix.codes->span()[kRow * kCols + col] = std::byte{col == 5 ? 0x7f : 0xff};
+    const PackedOnDevice packed(matrix.view);
+    for (const int64_t m : {1, 16, 40, 129}) {
+      for (const Number number : kNumbers) {
+        const std::vector<uint16_t> x =
+            to_numbers(random_inputs(m, kCols, Contents::kReal, 7), number);
+        const GpuProduct product = {&packed, number, x, m};
+        std::set<KernelKind> kernels;
+        for (const Plan& plan : cuda::plan_candidates(product.problem(), this_device(), {})) {
+          if (!kernels.insert(plan.kernel).second) continue;
+          const std::vector<float> y = to_floats(run(product, plan), number);
+          for (int64_t i = 0; i < std::ssize(y); ++i) {
+            const bool is_nan = i % kRows == kRow && converts_e4m3_on_gpu();
+            ASSERT_EQ(std::isnan(y[i]), is_nan)
+                << describe(format, {kRows, kCols}, plan, m, number) << " element " << i;
           }
         }
       }
