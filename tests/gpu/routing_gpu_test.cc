@@ -97,6 +97,45 @@ TEST(GpuRouting, is_what_double_precision_says) {
   }
 }
 
+/// Logits of -infinity but for expert 2 and the last one.
+std::vector<float> two_finite(int64_t experts, float last) {
+  std::vector<float> logits(experts, -INFINITY);
+  logits[2] = 1;
+  logits[experts - 1] = last;
+  return logits;
+}
+
+/// NaN and infinity are one and come first, -infinity comes before experts that are not there.
+TEST(GpuRouting, chooses_among_logits_that_are_not_finite) {
+  for (const bool has_clusters : ways()) {
+    for (const auto scores : {Routing::Scores::kSoftmax, Routing::Scores::kSigmoid}) {
+      for (const int64_t experts : {5, 32, 100, 129, 256, 257, 600}) {
+        const auto last = static_cast<int32_t>(experts - 1);
+        const RouterProblem router = {"", {.scores = scores}, experts, 4};
+        for (const int64_t tokens : {1, 3, 40}) {
+          std::vector<float> logits;
+          for (int64_t t = 0; t < tokens; ++t) {
+            const std::vector<float> row = two_finite(experts, t % 2 == 0 ? NAN : 2);
+            logits.insert(logits.end(), row.begin(), row.end());
+          }
+          const FoundRoutes found = route_on_gpu(router, logits, has_clusters);
+          for (int64_t t = 0; t < tokens; ++t) {
+            const std::string what = std::to_string(experts) + " experts, token " +
+                                     std::to_string(t) + " of " + std::to_string(tokens);
+            const std::vector<int32_t> expected = {last, 2, 0, 1};
+            for (int64_t i = 0; i < router.top_k; ++i) {
+              ASSERT_EQ(found.experts[t * router.top_k + i], expected[i]) << what;
+              const float weight = found.weights[t * router.top_k + i];
+              ASSERT_EQ(std::isnan(weight), t % 2 == 0) << what;
+              if (i >= 2 && t % 2 != 0) ASSERT_EQ(weight, 0) << what;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 /// Runs of at most kTileTokens routes of one expert, in their order; the rest is empty.
 std::vector<cuda::ExpertTile> tiles_of(const std::vector<int32_t>& experts,
                                        const std::vector<int32_t>& order) {
