@@ -10,7 +10,7 @@ namespace subbyte::cuda {
 namespace {
 
 /// The time of products of 64 inputs, of that of large_m128 with 16 bits.
-constexpr double kShareOfTime = 0.45;
+constexpr double kShareOfTime = 0.5;
 
 int64_t up(int64_t value, int64_t multiple) {
   return divide_up(value, multiple) * multiple;
