@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -194,23 +195,34 @@ void CacheFlags::add_to(Command command, const std::string& group) {
       .excludes(bytes);
 }
 
-Result<int64_t> CacheFlags::positions(const ReadyModel& ready, const SessionOptions& options,
-                                      int64_t usual) const {
-  if (is_given()) {
-    SessionOptions size = options;
-    if (positions_) size.cache_positions = kv_pages(*positions_) * kPagePositions;
-    if (bytes_) {
-      SUBBYTE_TRY(size.cache_positions, positions_within({.bytes = *bytes_}, ready, options));
-    }
-    SUBBYTE_CHECK(check_cache_memory(ready, size));
-    return size.cache_positions;
+Result<int64_t> CacheFlags::positions(const ReadyModel& ready,
+                                      const SessionOptions& options) const {
+  if (share_ && !(*share_ > 0 && *share_ <= 1)) {
+    return Error{
+        "usage.cache_memory",
+        fmt::format("--gpu-memory-utilization: expected a share above 0 and up to 1, found {}",
+                    *share_)};
   }
-  if (!share_) return usual;
-  if (*share_ > 0 && *share_ <= 1) return positions_within({.share = *share_}, ready, options);
-  return Error{
-      "usage.cache_memory",
-      fmt::format("--gpu-memory-utilization: expected a share above 0 and up to 1, found {}",
-                  *share_)};
+  if (share_) return positions_within({.share = *share_}, ready, options);
+  if (!is_given()) {
+    constexpr int64_t kUsualPositions = 4096;
+    const int64_t each = std::min(options.context, kUsualPositions);
+    return std::max(options.context, options.max_sequences * each);
+  }
+  SessionOptions size = options;
+  if (bytes_) {
+    SUBBYTE_TRY(size.cache_positions, positions_within({.bytes = *bytes_}, ready, options));
+  } else {
+    size.cache_positions = kv_pages(*positions_) * kPagePositions;
+  }
+  if (size.cache_positions < options.context) {
+    return Error{"usage.cache_positions",
+                 fmt::format("--cache-positions: expected at least the {} tokens that a request "
+                             "may take, found {}; a shorter one (--ctx-size) wants less",
+                             options.context, positions_.value_or(size.cache_positions))};
+  }
+  SUBBYTE_CHECK(check_cache_memory(ready, size));
+  return size.cache_positions;
 }
 
 void add_step_tokens(Command command, int64_t& tokens, const std::string& group) {

@@ -95,9 +95,9 @@ class CacheFlags {
   void add_to(Command command, const std::string& group);
   /// Says whether a size was said, and not only a share that it may have.
   bool is_given() const { return positions_ || bytes_; }
-  /// Positions of the cache of a session with these options; `usual` unless something was said.
-  Result<int64_t> positions(const ReadyModel& ready, const SessionOptions& options,
-                            int64_t usual) const;
+  /// Positions of the cache of a session with these options; unless something was said, what its
+  /// sequences may take, of each at most 4096.
+  Result<int64_t> positions(const ReadyModel& ready, const SessionOptions& options) const;
 
  private:
   std::optional<int64_t> positions_;

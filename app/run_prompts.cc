@@ -21,9 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Of a request, as chat has it. Longer ones share what there is.
-constexpr int64_t kUsualPositions = 4096;
-
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -119,7 +116,6 @@ void report(const PromptsOptions& options, const SamplingOptions& sampling, cons
 Result<SessionOptions> session_options(const PromptsOptions& options, const ReadyModel& ready,
                                        const Job& job) {
   const int64_t longest = std::max<int64_t>(job.longest(), 1);  // 0 where no line is a prompt
-  const int64_t usual = std::max(longest, options.parallel * std::min(longest, kUsualPositions));
   SessionOptions session = {.context = longest,
                             .max_sequences = options.parallel,
                             .cache_type = *find_cache_type(options.kv_cache_type),
@@ -127,15 +123,9 @@ Result<SessionOptions> session_options(const PromptsOptions& options, const Read
                             .head_bits = options.head_bits,
                             .scores_prompts = job.scores_prompts()};
   options.prefixes.set(session);
-  SUBBYTE_TRY(session.cache_positions, options.cache.positions(ready, session, usual));
-  if (session.cache_positions >= longest) {
-    session.context = session.cache_positions;
-    return session;
-  }
-  return Error{"usage.cache_positions",
-               fmt::format("--cache-positions {} is less than the longest request may take ({}); "
-                           "see --predict and --ctx-size",
-                           session.cache_positions, longest)};
+  SUBBYTE_TRY(session.cache_positions, options.cache.positions(ready, session));
+  session.context = session.cache_positions;
+  return session;
 }
 
 /// Answers what is left.

@@ -21,7 +21,6 @@ namespace subbyte::app {
 namespace {
 
 constexpr int64_t kUsualContext = 8192;
-constexpr int64_t kUsualPositions = 4096;   // of a sequence in the cache
 constexpr int64_t kPublicConnections = 64;  // of an address, on a host that is not this machine
 
 const std::map<std::string, serve::Log> kLogs = {
@@ -187,7 +186,6 @@ Result<SessionOptions> session_options(const Options& options, ReadyModel& ready
   const int64_t context = options.context > 0 ? options.context : usual;
   SUBBYTE_CHECK(set_context(ready, context));
   SUBBYTE_TRY(text.sampling, options.sampling.resolve(ready.files));
-  const int64_t shared = options.parallel * std::min(context, kUsualPositions);
   SessionOptions session = {.context = context,
                             .max_sequences = options.parallel,
                             .cache_type = *find_cache_type(options.kv_cache_type),
@@ -196,13 +194,7 @@ Result<SessionOptions> session_options(const Options& options, ReadyModel& ready
                             .head_bits = options.head_bits,
                             .scores_prompts = true};
   options.prefixes.set(session);
-  SUBBYTE_TRY(session.cache_positions,
-              options.cache.positions(ready, session, std::max(context, shared)));
-  if (session.cache_positions < context) {
-    return Error{"usage.cache_positions",
-                 fmt::format("--cache-positions {} is less than a request may take (--ctx-size {})",
-                             session.cache_positions, context)};
-  }
+  SUBBYTE_TRY(session.cache_positions, options.cache.positions(ready, session));
   return session;
 }
 

@@ -201,6 +201,9 @@ TEST(Spellings, of_something_are_refused_with_what_helps) {
            {{"--no-jinja"}, "the model's own chat template is always used"},
            {{"--context-shift"}, "a text ends where its context is full"},
            {{"--api-server-count", "2"}, "there is one process"},
+           {{"--cache-positions", "1"},
+            "expected at least the 1024 tokens that a request may take, "
+            "found 1; a shorter one (--ctx-size) wants less"},
            {{"--headless"}, "each server answers over HTTP"},
            {{"--embeddings"}, "texts are generated, and no more"},
            {{"--uvicorn-log-level", "info"}, "--log text, json or none"},
