@@ -63,14 +63,15 @@ const FileTensor* ComparedModel::find(const std::string& shown_name) const {
 
 Status ComparedModel::find_units(const std::set<std::string>& stacks, Executor& pool) {
   const ImportContext context = context_with(pool);
-  modules_ = find_modules(context);
+  modules_ = checkpoint_.find_modules(context);
   // Of parts that nobody reads the bytes are compared.
   std::erase_if(modules_, [](const FoundModule& module) { return !module.is_read; });
-  find_family_modules(pool);
+  find_family_names();
   for (const std::string& stack : stacks) {
     const FileTensor* tensor = find(stack);
     if (tensor == nullptr || tensor->shape.size() != 3) continue;
-    if (has_unit_module(tensor->name)) continue;
+    const auto found = std::ranges::find(modules_, tensor->name, &FoundModule::name);
+    if (found != modules_.end()) continue;
     modules_.push_back({tensor->name, describe_module(context, tensor->name)});
   }
   for (std::size_t m = 0; m < modules_.size(); ++m) {
@@ -82,7 +83,7 @@ Status ComparedModel::find_units(const std::set<std::string>& stacks, Executor& 
 }
 
 /// Stacks and joint matrices of a family that is known, under whatever names it has them.
-void ComparedModel::find_family_modules(Executor& pool) {
+void ComparedModel::find_family_names() {
   if (!checkpoint_.model.ok()) return;
   const auto names = CheckpointNames::find(tensors(), family_of(*checkpoint_.model).experts);
   if (!names.ok()) return;
@@ -97,16 +98,8 @@ void ComparedModel::find_family_modules(Executor& pool) {
     for (const PartSpec& part : names->parts_of(spec)) expert_stacks_.insert(shown(part.name));
     if (names->has_experts_apart(spec)) continue;
     const FileMatrix& stack = file.matrices.front();
-    if (!has_module(tensors(), stack.module)) continue;
     stacks_[stack.module] = stack;
-    if (has_unit_module(stack.module)) continue;
-    modules_.push_back(
-        {stack.module, describe_module(context_for(stack.module, pool), stack.module)});
   }
-}
-
-bool ComparedModel::has_unit_module(std::string_view name) const {
-  return std::ranges::find(modules_, name, &FoundModule::name) != modules_.end();
 }
 
 void ComparedModel::add_units(std::size_t m) {

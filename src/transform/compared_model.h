@@ -85,8 +85,7 @@ class ComparedModel {
 
   ImportContext context_with(Executor& pool) const;
   ImportContext context_for(const std::string& module, Executor& pool) const;
-  void find_family_modules(Executor& pool);
-  bool has_unit_module(std::string_view name) const;
+  void find_family_names();
   JointParts joint_of(const ComparedKey& key, int64_t rows) const;
   ComparedKey key_of(const std::string& name) const;
   void add_units(std::size_t m);
