@@ -354,7 +354,7 @@ TEST_P(ByteMatmul, products_of_bytes_are_exact) {
         const bool short_codes =
             codes == Format::kU2 || codes == Format::kU3 || codes == Format::kU7;
         const bool expected = kernels->name == "avx512vnni" || kernels->name == "avx512bf16" ||
-                              (kernels->name == "avx2" && !short_codes);
+                              kernels->name == "amx" || (kernels->name == "avx2" && !short_codes);
         EXPECT_EQ(takes_bytes, expected) << kernels->name;
       }
     }
