@@ -363,7 +363,7 @@ TEST(synth, refuses_what_it_does_not_know_and_names_what_there_is) {
   }
   options = tiny({"qwen3", "fp8"});
   options.group_size = 128;  // which it has in any case
-  EXPECT_EQ(code_of(options), "");
+  EXPECT_EQ(code_of(options), "ok");
   options = tiny({"qwen3", "awq"});
   options.shape = "9b";
   ThreadPool pool(1);
