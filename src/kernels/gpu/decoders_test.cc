@@ -62,10 +62,7 @@ class Comparison {
     // Without a period, so that any two slots differ. Where registers are pairs from a table, all
     // differences of two neighbours besides.
     Random random(5);
-    offsets_.resize(4);
-    for (Codes& offsets : offsets_) {
-      for (uint32_t& offset : offsets) offset = static_cast<uint32_t>(random.below(kCodes));
-    }
+    for (int i = 0; i < 4; ++i) offsets_.push_back(random_codes(random, kCodes));
     for (uint32_t difference = 0; Decoder::kHasTable && difference < kCodes; ++difference) {
       offsets_.emplace_back();
       for (int i = 1; i < kSlots; i += 2) offsets_.back()[i] = difference;
@@ -78,9 +75,7 @@ class Comparison {
     int64_t bad = 0;
     for (const Codes& offsets : offsets_) {
       for (uint32_t code = 0; code < kCodes; ++code) {
-        Codes codes;
-        for (int i = 0; i < kSlots; ++i) codes[i] = (code + offsets[i]) % kCodes;
-        bad += mismatches_of(codes, even_zero, odd_zero);
+        bad += mismatches_of(moved(offsets, code, kCodes), even_zero, odd_zero);
       }
     }
     return bad;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "base/random.h"
 #include "formats/format.h"
 #include "kernels/gpu/packed_weights.h"
 
@@ -14,6 +15,18 @@ inline constexpr int kSlots = kSteps * 8;  // of a lane: step, register, half
 
 /// The codes of a lane, by (step, register, half).
 using Codes = std::array<uint32_t, kSlots>;
+
+/// Below `count`.
+inline Codes random_codes(Random& random, uint32_t count) {
+  Codes codes;
+  for (uint32_t& code : codes) code = static_cast<uint32_t>(random.below(count));
+  return codes;
+}
+/// Every code goes through all `count` of them as `by` does.
+inline Codes moved(Codes codes, uint32_t by, uint32_t count) {
+  for (uint32_t& code : codes) code = (code + by) % count;
+  return codes;
+}
 
 inline Slot slot_at(int i) {
   return {.lane = 0, .step = i / 8, .reg = i / 2 % 4, .high = i % 2};

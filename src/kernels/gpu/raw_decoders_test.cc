@@ -19,14 +19,10 @@ int64_t raw_mismatches(const Place& place) {
   using Decoder = Integers<Number, kBits>;
   constexpr uint32_t kCodes = 1u << kBits;
   Random random(6);
-  Codes offsets;
-  for (uint32_t& offset : offsets) offset = static_cast<uint32_t>(random.below(kCodes));
+  const Codes offsets = random_codes(random, kCodes);
   int64_t bad = 0;
   for (uint32_t first = 0; first < kCodes; ++first) {
-    Codes codes;
-    for (int i = 0; i < kSlots; ++i) {
-      codes[i] = (first + offsets[i]) % kCodes;
-    }
+    const Codes codes = moved(offsets, first, kCodes);
     const auto words = pack(codes, kBits, place);
     for (int step = 0; step < kSteps; ++step) {
       std::array<uint32_t, 4> registers{};
@@ -66,12 +62,10 @@ int64_t byte_mismatches(const Place& place) {
   using Decoder = Integers<F16, kBits>;
   constexpr uint32_t kCodes = 1u << kBits;
   Random random(7);
-  Codes offsets;
-  for (uint32_t& offset : offsets) offset = static_cast<uint32_t>(random.below(kCodes));
+  const Codes offsets = random_codes(random, kCodes);
   int64_t bad = 0;
   for (uint32_t first = 0; first < kCodes; ++first) {
-    Codes codes;
-    for (int i = 0; i < kSlots; ++i) codes[i] = (first + offsets[i]) % kCodes;
+    const Codes codes = moved(offsets, first, kCodes);
     const auto words = pack(codes, kBits, place);
     for (int i = 0; i < kSteps / 2 * 16; ++i) {
       const int pair = i / 16;
